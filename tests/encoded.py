@@ -46,6 +46,11 @@ def labelled_columns(examples: Sequence[tuple[Ids, int]]) -> Columns:
     return {"text": flat([ids for ids, _ in examples]), "label": flat([[label] for _, label in examples])}
 
 
+def tagged_columns(examples: Sequence[tuple[Ids, Ids]]) -> Columns:
+    """The columns of the task "tag"."""
+    return {"text": flat([ids for ids, _ in examples]), "tags": flat([tags for _, tags in examples])}
+
+
 def rows_of(columns: Columns) -> list[Row]:
     """Every example as a row."""
     count = len(next(iter(columns.values())))

@@ -38,6 +38,49 @@ class Fault:
 
 
 FAULTS = (
+    # -- tagging
+    Fault(
+        "the best sequence of tags may end inside an entity",
+        "layers/crf.py",
+        ".masked_fill(~self.end_legal, FORBIDDEN)",
+        "",
+        "test_crf.py",
+    ),
+    Fault(
+        "the forward algorithm reads padding",
+        "layers/crf.py",
+        "            alpha = torch.where(real[:, place, None], after, alpha)\n",
+        "            alpha = after\n",
+        "test_crf.py",
+    ),
+    Fault(
+        "two entities of different types are one",
+        "entities.py",
+        ' and letter in ("I", "E") and last_kind == kind',
+        ' and letter in ("I", "E")',
+        "test_entities.py",
+    ),
+    Fault(
+        "the vector of a word is the sum of its tokens",
+        "models/bilstm.py",
+        "states.sum(2) / there.sum(2, keepdim=True).clamp(min=1).to(states.dtype)",
+        "states.sum(2)",
+        "models/test_bilstm.py",
+    ),
+    Fault(
+        "a frozen extractor is trained",
+        "models/bilstm.py",
+        "        self.body.requires_grad_(config.tune)\n",
+        "",
+        "models/test_bilstm.py",
+    ),
+    Fault(
+        "the last word of a file without a line end is lost",
+        "data/conll.py",
+        "    if sentence.words:\n        yield sentence\n\n",
+        "\n",
+        "data/test_conll.py",
+    ),
     # -- classification
     Fault(
         "a window of a filter starts one token late",
@@ -99,8 +142,8 @@ FAULTS = (
     Fault(
         "the ladder of sequences trains the worst trial",
         "training/ladder/sequences.py",
-        "winner = min(values, key",
-        "winner = max(values, key",
+        "min(costs, key",
+        "max(costs, key",
         "cli/test_cli_sequences.py",
     ),
     Fault(
@@ -1716,6 +1759,56 @@ FAULTS = (
         "found = {self.pad, self.bos, self.mask, self.unk} - ",
         "found = {self.pad, self.bos, self.unk} - ",
         "data/test_tokenizers.py",
+    ),
+    # -- AWD-LSTM and ULMFiT
+    Fault(
+        "weight drop is drawn again at every padded step",
+        "models/recurrent_lm.py",
+        "self.rnn.step(read, hidden, noise)",
+        "self.rnn.step(read, hidden, self.rnn.noise(len(x), x))",
+        "layers/test_weight_drop.py",
+    ),
+    Fault(
+        "weight drop is ignored by the fused kernels",
+        "layers/recurrent.py",
+        "fused(self.cell, x, parts, noise.weights[depth])",
+        "fused(self.cell, x, parts, self.weights(depth))",
+        "layers/test_weight_drop.py",
+    ),
+    Fault(
+        "embedding dropout drops occurrences, not words",
+        "models/recurrent_lm.py",
+        "dropout_mask(x, (config.vocab,), config.embedding_dropout)[tokens][..., None]",
+        "dropout_mask(x, (*tokens.shape, 1), config.embedding_dropout)",
+        "layers/test_weight_drop.py",
+    ),
+    Fault(
+        "activation regularisation reads the states before dropout",
+        "objectives/regularised.py",
+        "regularisation(product.x, features,",
+        "regularisation(features, features,",
+        "objectives/test_regularised.py",
+    ),
+    Fault(
+        "the trigger looks at all evaluations",
+        "training/optim.py",
+        "self.losses[: len(self.losses) - self.trigger]",
+        "self.losses[:]",
+        "training/test_averaged_sgd.py",
+    ),
+    Fault(
+        "the averaged weights are not saved",
+        "training/run.py",
+        "        with self._averaged():\n            training",
+        "        with nullcontext():\n            training",
+        "training/test_averaged_sgd.py",
+    ),
+    Fault(
+        "a classifier does not start from the tuned language model",
+        "training/run.py",
+        "        self.transfer = warm_start_from(tuning.out, self.kinds).load_into(self.model, self.recipe)\n",
+        "",
+        "training/test_tuning.py",
     ),
 )
 

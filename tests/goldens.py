@@ -36,6 +36,7 @@ from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs.labelling import label_sets, rate
+from regard.verbs.tagging import tag
 
 # -- the package: with the imports above, all that knows its names ----------------------------------------------------
 
@@ -136,8 +137,17 @@ CASES: dict[str, Case] = {
     "ptb-char": Case("ptb-char", f"data.window=24 {WORDS}", "running"),
     "text8": Case("text8", f"data.window=24 {WORDS}", "running"),
     "wikitext103": Case("wikitext103", f"data.window=12 {WORDS} model.cutoffs=6", "lines"),
+    "awd-lstm": Case(
+        "awd-lstm", f"data.window=12 {WORDS} model.layers=2 model.hidden=12 plan.rate=5 plan.trigger=0", "lines"
+    ),
+    "ulmfit": Case(
+        "ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"
+    ),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
+    "tag": Case(
+        "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
+    ),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),
     "scenes-hard": Case("scenes", f"{SCENES} {RECURRENT} {TEN} {HARD}", "scenes"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
@@ -332,6 +342,12 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     "labels": lambda model, texts: {
         "classify": [[one.given, dict(sorted(one.labels.items()))] for one in label_sets(model, texts.given)]
     },
+    "tag": lambda model, texts: {
+        "tag": [
+            [one.tags, [[e.type, e.start, e.end, e.probability] for e in one.entities]]
+            for one in tag(model, texts.given)
+        ]
+    },
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
     "nothing": lambda model, texts: {},  # a model of numbers has no verb but eval
 }
@@ -415,6 +431,7 @@ TEXTS: dict[str, Texts] = {
         "fill",
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),
     ),
+    "tagged": Texts("tag", CAPTIONS),
     **{
         name: Texts(verb, ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man"))
         for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"))
@@ -463,6 +480,22 @@ def _opinions(seed: int, count: int) -> str:
     return _tabbed(list(zip(*rows)))
 
 
+def _columns(seed: int, count: int) -> str:
+    """Sentences in which the things are entities, with their articles: animals, and others."""
+    rows = []
+    for line in _sentences(seed, count):
+        words, inside = line.split(), False
+        for place, word in enumerate(words):
+            things = [other for other in words[place:] if other in ENGLISH[5:9]]
+            kind = "LIFE" if things and things[0] in ("dog", "man", "bird") else "THING"
+            inside = inside or word in ENGLISH[:2]
+            letter = "B" if word in ENGLISH[:2] else "I"
+            rows.append(f"{word} {f'{letter}-{kind}' if inside else 'O'}")
+            inside = inside and word not in ENGLISH[5:9]
+        rows.append("")
+    return "\n".join(rows)
+
+
 def _dictionary(seed: int, count: int) -> str:
     """Words and how they are spoken: a sound for every letter."""
     chance = Chance(seed)
@@ -509,6 +542,7 @@ def _made() -> dict[str, str | bytes]:
         "other.txt": "\n".join(_sentences(4, 80)),
         "book.txt": "\n".join(_sentences(5, 120)),
         "labels.tsv": _opinions(6, 200),
+        "columns.txt": _columns(23, 120),
         "numbers.tsv": _opinions(6, 200)
         .replace("good\t", "2.5\t")
         .replace("bad\t", "-1\t")
@@ -520,7 +554,8 @@ def _made() -> dict[str, str | bytes]:
     }
     for part, seed, count in (("train", 15, 120), ("valid", 16, 24), ("test", 17, 8)):
         lines = "".join(f" {line} \n" for line in _sentences(seed, count))
-        files |= {f"ptb/ptb.{part}.txt.gz": lines, f"wikitext-103/wiki.{part}.tokens": lines}
+        files |= {f"ptb/ptb.{part}.txt.gz": lines}
+        files |= {f"{corpus}/wiki.{part}.tokens": lines for corpus in ("wikitext2", "wikitext-103")}
     for part, seed, count in (("train", 21, 60), ("t10k", 22, 6)):
         images, labels = _digits(seed, count)
         files |= {f"mnist/{part}-images-idx3-ubyte.gz": images, f"mnist/{part}-labels-idx1-ubyte.gz": labels}

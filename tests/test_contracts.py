@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from encoded import labelled_columns, pair_columns, rows_of, text_columns, whole_columns
+from encoded import labelled_columns, pair_columns, rows_of, tagged_columns, text_columns, whole_columns
 from regard.attention import Memory
 from regard.checks import DOES_NOT_APPLY, FAILED, doctor, model_calls
 from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
-from regard.heads import ClassHeadConfig, KeysHeadConfig, NumberHeadConfig, TagHeadConfig
+from regard.heads import ClassHeadConfig, CrfHeadConfig, KeysHeadConfig, NumberHeadConfig, TagHeadConfig
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
 from regard.layers.transformer import Block, Shape
@@ -30,6 +30,7 @@ from regard.models import (
     MODELS,
     BertConfig,
     BigramConfig,
+    BiLstmConfig,
     CaptionerConfig,
     CbowConfig,
     Context2vecConfig,
@@ -89,6 +90,7 @@ CONVS2S = ConvS2sConfig(
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
 CONTEXT2VEC = Context2vecConfig(vocab=VOCAB, width=8, embed=6, inner=10, layers=2, dropout=0.1)
 KIM = KimConfig(vocab=VOCAB, labels=VOCAB, kernels=(2, 3, 9), filters=4, embed=6)
+BILSTM = BiLstmConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, filters=4, character_embed=3, dropout=0.1)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
 GPT = GptConfig(vocab=VOCAB, **SMALL)
@@ -96,6 +98,7 @@ BERT = BertConfig(vocab=VOCAB, mask=3, specials=(0, 1, 2, 3), **SMALL)
 TRANSFORMER = TransformerConfig(source_vocab=VOCAB, target_vocab=VOCAB, **SMALL)
 T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "dot", "attention_bias": False}
 XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
+AWD: dict[str, Any] = {"embed": 8, "hidden": 10, "tied": True, "layers": 3, "weight_drop": 0.2, "variational": True}
 ADAPTIVE: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2}
 CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
@@ -130,6 +133,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "structured": STRUCTURED,
     "kim": KIM,
     "context2vec": CONTEXT2VEC,
+    "bilstm": BILSTM,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
     "xl-adaptive": replace(GPT, **XL, memory_zeros=True, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
@@ -149,6 +153,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "tcn-class": classifier(TCN),
     "structured-class": classifier(STRUCTURED, pool="mean"),
     "kim-class": classifier(KIM),
+    "bilstm-crf": HeadedConfig(BILSTM, CrfHeadConfig(VOCAB)),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -173,10 +178,17 @@ VARIANTS: dict[str, ModelConfig] = {
     "convs2s-kernels": replace(CONVS2S, kernels=(5, 3, 1), channels=(8,)),
     "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
+    **{f"awd-{cell}": replace(RECURRENT, cell=cell, **AWD) for cell in KERNELS},
+    "awd-both": both(replace(RECURRENT, **AWD)),
+    "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
+    "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     "context2vec-gru": replace(CONTEXT2VEC, cell="gru", layers=1, power=0.0),
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     "kim-static": replace(KIM, vectors="static", max_norm=0.0),
+    "bilstm-deep": replace(BILSTM, layers=2, filters=0),
+    "bilstm-extractor": replace(BILSTM, extractor=RECURRENT, mixed=2, extracted=8, before=(1,), tune=True),
+    "bilstm-class": classifier(BILSTM),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
@@ -264,6 +276,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "context": text_columns(texts),
         "words": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
+        "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)
 

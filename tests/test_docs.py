@@ -61,6 +61,7 @@ FILES = {
     * 20,
     "parts.tsv": "id\tde\ten\n" + "".join(f"{n}\t{n} Äpfel\t{n} apples\n" for n in range(2, 30)),
     "posts.jsonl": "".join(f'{{"id": {n}, "body": "post {n}"}}\n' for n in range(20)),
+    "columns.txt": "Anna N B-PER\nleft V O\nNew N B-LOC\nYork N I-LOC\n\nJohn N B-PER\nslept V O\n\n" * 20,
     "in.txt": "3 février 2021\n\n2 June 1998\n",
 }
 

@@ -132,7 +132,7 @@ def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
     titles = [metric.title for metric in METRICS.values()]
     assert len(set(titles)) == len(titles)
     lower = {name for name, metric in METRICS.items() if metric.lower_is_better}
-    assert lower == {"loss", "perplexity", "mse", "word_error", "phoneme_error", "aer"}
+    assert lower == {"loss", "perplexity", "forward", "backward", "mse", "word_error", "phoneme_error", "aer"}
     percent = {name for name, metric in METRICS.items() if metric.format == "percent"}
     rates = {"accuracy", "recalled", "exact", "word_error", "phoneme_error", "alignment", "chance", "aer"}
     assert percent == rates | {"f1_micro", "f1_macro", "pointing", "pointing_chance"}

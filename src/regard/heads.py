@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import set_sizes
+from regard.data.batches import Batch
 from regard.errors import UserError
+from regard.layers.crf import LinearChain
 from regard.layers.init import init_weights
 from regard.layers.transformer import ACTIVATIONS
 from regard.mask import zero_padding
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from regard.models.facts import Facts
 
 
-Pool = Literal["auto", "first", "last", "mean", "max"]
+Pool = Literal["auto", "first", "last", "mean", "max", "concat"]
+CONCAT = ("last", "max", "mean")  # what pool=concat joins (Howard & Ruder 2018, §3.3)
 
 
 class HeadConfig(Protocol):
@@ -47,6 +50,10 @@ class HeadConfig(Protocol):
         """The settings with the sizes of the fields, see `regard.config.set_sizes`."""
         return set_sizes(self, self.sizes, sizes, padded, "head")
 
+    def with_names(self, names: Mapping[str, tuple[str, ...]]) -> Self:
+        """The settings with the names of the classes, by field, if the head needs them."""
+        return self
+
     def build(self, body: Facts) -> Any:
         """The head of a body, with new weights."""
 
@@ -65,15 +72,17 @@ class ClassHeadConfig(HeadConfig):
     init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
 
     labels: int = 0  # number of classes; 0: taken from the data
-    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
+    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
     # activation of a hidden layer; auto: none if causal
     hidden: Literal["auto", "none", "tanh", "relu", "gelu"] = "auto"
+    inner: int = 0  # width of the hidden layer; 0: that of the pooled vector
     bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
     dropout: float = 0.1  # dropout before the last layer
 
     def __post_init__(self) -> None:
-        if self.labels < 0:
-            raise UserError(f"head.labels={self.labels}: must be at least 0")
+        for name in ("labels", "inner"):
+            if getattr(self, name) < 0:
+                raise UserError(f"head.{name}={getattr(self, name)}: must be at least 0")
         check_dropout(self.dropout)
 
     def for_body(self, body: Facts) -> Self:
@@ -94,8 +103,10 @@ class ClassHead(nn.Module):
     def __init__(self, config: ClassHeadConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.hidden = None if config.hidden == "none" else nn.Linear(width, width)
-        self.out = nn.Linear(width, config.labels, bias=bool(config.bias))
+        width = pooled_width(config.pool, width)
+        inner = width if config.hidden == "none" else config.inner or width
+        self.hidden = None if config.hidden == "none" else nn.Linear(width, inner)
+        self.out = nn.Linear(inner, config.labels, bias=bool(config.bias))
         init_weights(self, 0.02)
 
     def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
@@ -109,8 +120,10 @@ class ClassHead(nn.Module):
 def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     """One vector (B, width) for each text (B, T, width): its first or last real state, or their mean or maximum.
 
-    The maximum is taken for each feature; for a text without tokens it is 0.
+    The maximum is taken for each feature; for a text without tokens it is 0. ``concat`` joins three, (B, 3 · width).
     """
+    if pool == "concat":
+        return torch.cat([pooled(features, real, part) for part in CONCAT], -1)
     if real is None:
         real = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
     if pool == "mean":
@@ -122,6 +135,11 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
 
 
+def pooled_width(pool: str, width: int) -> int:
+    """The width of the vector that ``pooled`` makes of states of a width."""
+    return len(CONCAT) * width if pool == "concat" else width
+
+
 @dataclass(frozen=True)
 class NumberHeadConfig(HeadConfig):
     """One number per text or sequence: the states are pooled to one vector, then a linear layer."""
@@ -129,7 +147,7 @@ class NumberHeadConfig(HeadConfig):
     predicts: ClassVar[str] = "number"
     one_per_text: ClassVar[bool] = True
 
-    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
+    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
     dropout: float = 0.0  # dropout before the linear layer
 
     def __post_init__(self) -> None:
@@ -154,7 +172,7 @@ class LabelsHeadConfig(HeadConfig):
     sizes: ClassVar[Mapping[str, str]] = {"labels": "labels"}
 
     labels: int = 0  # number of labels; 0: taken from the data
-    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
+    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
     dropout: float = 0.1  # dropout before the linear layer
     threshold: float = 0.5  # the probability from which a label is given
 
@@ -178,7 +196,7 @@ class PooledHead(nn.Module):
     def __init__(self, pool: str, dropout: float, width: int, outputs: int) -> None:
         super().__init__()
         self.pool, self.dropout = pool, dropout
-        self.out = nn.Linear(width, outputs)
+        self.out = nn.Linear(pooled_width(pool, width), outputs)
 
     def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → (B, outputs)"""
@@ -197,8 +215,9 @@ class NumberHead(PooledHead):
         super().__init__(pool, dropout, width, 1)
         self.register_buffer("statistics", torch.zeros(3))  # count, mean, sum of the squared differences from the mean
 
-    def count_targets(self, targets: Tensor) -> None:
-        """Add numbers to the statistics (Chan et al. 1979); NaN does not count."""
+    def count_batch(self, batch: Batch) -> None:
+        """Add the targets, which are numbers, to the statistics (Chan et al. 1979); NaN does not count."""
+        targets = batch["targets"]
         found = targets[~targets.isnan()].double().to(self.statistics.device)
         if len(found):
             count, mean, squares = self.statistics.double()
@@ -237,6 +256,74 @@ class TagHeadConfig(HeadConfig):
 
     def build(self, body: Facts) -> PlaceHead:
         return PlaceHead(body.width, self.labels, self.dropout)
+
+
+@runtime_checkable
+class TagSequences(Protocol):
+    """A head whose tags depend on one another: its logits give the probability of a whole sequence of tags."""
+
+    def log_probability(self, emissions: Tensor, allowed: Tensor, real: Tensor | None = None) -> Tensor:
+        """The log-probability (B,) that the tag of every place is one of those `allowed` (B, T, L) there."""
+
+    def best(self, emissions: Tensor, real: Tensor | None = None) -> Tensor:
+        """The tags (B, T) of the best sequence; those of padding are arbitrary."""
+
+
+def tag_sequences(model: nn.Module) -> TagSequences | None:
+    """The head of a model if it is one of `TagSequences`; None: the tag of each place has logits of its own."""
+    return next((part for part in model.modules() if isinstance(part, TagSequences)), None)
+
+
+def best_tags(model: nn.Module, logits: Tensor, real: Tensor | None) -> Tensor:
+    """The best tags (B, T) for the logits (B, T, L) of a model: those of the best sequence, or of each place."""
+    chain = tag_sequences(model)
+    return logits.argmax(-1) if chain is None else chain.best(logits, real)
+
+
+def tags_log_probability(model: nn.Module, logits: Tensor, allowed: Tensor, real: Tensor | None) -> Tensor:
+    """The log-probability (B,) that a model gives the event that every tag is one of those `allowed` (B, T, L)."""
+    if (chain := tag_sequences(model)) is not None:
+        return chain.log_probability(logits, allowed, real)
+    places = torch.logsumexp(at_least_float32(logits).log_softmax(-1).masked_fill(~allowed, -math.inf), dim=-1)
+    return places.sum(1) if real is None else places.masked_fill(~real, 0.0).sum(1)
+
+
+@dataclass(frozen=True)
+class CrfHeadConfig(HeadConfig):
+    """One class for each place of a text: a linear layer, and a conditional random field over the classes.
+
+    If the classes are the tags of a scheme, such as B-PER and I-PER, predictions are legal in that scheme.
+    """
+
+    predicts: ClassVar[str] = "tag"
+    sizes: ClassVar[Mapping[str, str]] = {"labels": "tags"}
+
+    labels: int = 0  # number of classes; 0: taken from the data
+    names: tuple[str, ...] = ()  # the names of the classes; empty: taken from the data
+    dropout: float = 0.0  # dropout before the linear layer
+
+    def __post_init__(self) -> None:
+        if self.labels < 0 or (self.names and len(self.names) != self.labels):
+            raise UserError(f"head.labels={self.labels}: follows from the data; leave it, and head.names, out.")
+        check_dropout(self.dropout)
+
+    def with_names(self, names: Mapping[str, tuple[str, ...]]) -> Self:
+        return replace(self, names=names.get("tags", self.names))
+
+    def build(self, body: Facts) -> CrfHead:
+        return CrfHead(self, body.width)
+
+
+class CrfHead(LinearChain):
+    """A linear layer at each place, whose outputs are the emissions of a conditional random field."""
+
+    def __init__(self, config: CrfHeadConfig, width: int) -> None:
+        super().__init__(config.labels, config.names)
+        self.out, self.dropout = nn.Linear(width, config.labels), config.dropout
+
+    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states (B, T, width) → emissions (B, T, labels)"""
+        return self.out(F.dropout(features, self.dropout, self.training))
 
 
 @dataclass(frozen=True)
@@ -309,5 +396,6 @@ HEADS: dict[str, type[HeadConfig]] = {
     "number": NumberHeadConfig,
     "labels": LabelsHeadConfig,
     "tag": TagHeadConfig,
+    "crf": CrfHeadConfig,
     "keys": KeysHeadConfig,
 }

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.class_scores import macro_average, micro_average
+from regard.entities import entity_scores
 from regard.errors import UserError
 
 Format = Literal["percent", "points", "digits"]
@@ -33,12 +34,13 @@ class Metric:
     weights  (weights, links): attention weights (target units, source units) of each example, and its gold links
     predictions  (found, gold): numbers (N,) of the N examples, or which of C classes each has, (N, C)
     regions  (weights, regions): attention weights (words, cells of the image) of each example, and its gold regions
+    tags     (found, gold): the tags of the words of each example, by name
 
     It returns a number, a `Bleu` (a number and how it was computed), or None where the metric does not exist.
     """
 
     title: str  # the heading of its column
-    needs: Literal["sums", "answers", "weights", "regions", "predictions"]
+    needs: Literal["sums", "answers", "weights", "regions", "predictions", "tags"]
     compute: Callable[[Any, Any], Any]
     lower_is_better: bool
     format: Format = "digits"
@@ -278,11 +280,27 @@ def _named(table: Any, regions: Any) -> Iterator[tuple[Any, Any]]:
             yield table[region.word].ravel(), np.outer(rows, columns).ravel()
 
 
+def _entity_score(place: int) -> Callable[[Any, Any], float]:
+    """Precision, recall or F1 (0, 1 or 2) of all entities of tagged sentences."""
+    return lambda found, gold: float(entity_scores(found, gold)[""][place])
+
+
 METRICS: dict[str, Metric] = {
     "loss": Metric("loss", "sums", lambda sums, counts: float(sums["nll"] / counts["nll"]), lower_is_better=True),
     "perplexity": Metric(
         "perplexity", "sums", lambda sums, counts: perplexity(-sums["nll"], counts["nll"]), lower_is_better=True
     ),
+    **{
+        name: Metric(
+            f"{name} perplexity",
+            "sums",
+            lambda sums, counts, name=name: perplexity(-sums[name], counts["nll"]) if name in sums else None,  # type: ignore[misc]
+            lower_is_better=True,
+            sums=("forward", "backward"),
+            heads=("both",),
+        )
+        for name in ("forward", "backward")
+    },
     "accuracy": Metric(
         "accuracy",
         "sums",
@@ -322,6 +340,17 @@ METRICS: dict[str, Metric] = {
         format="percent",
         heads=("class", "labels"),
     ),
+    **{
+        f"entity_{name.lower()}": Metric(
+            f"entity {name}",
+            "tags",
+            _entity_score(place),
+            lower_is_better=False,
+            format="percent",
+            heads=("tag",),
+        )
+        for place, name in ((2, "F1"), (0, "precision"), (1, "recall"))
+    },
     "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number",)),
     "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number",)),
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),

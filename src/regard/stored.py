@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.checkpoint import FORMAT, check_format, read_step
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field, LabelField, TextField, in_direction
+from regard.data.spelled import field_kinds
 from regard.data.tokenizers import check_vocab
 from regard.errors import UserError
 from regard.file_io import RESTORE, check_finite, load_tensors, read_json
@@ -48,7 +49,8 @@ def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
 
 def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
     """The fields of a saved step, of the types that the task names; their sizes must fit the model of `config`."""
-    loaded = {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
+    kinds = field_kinds(task.fields, config.reads_words)
+    loaded = {name: kind.load(field_path(folder, name)) for name, kind in kinds.items()}
     fields = in_direction(loaded, config.direction)
     sizes = [(part, *names) for part in config.split() if part is not None for names in part.sizes.items()]
     for part, setting, name in sizes:

@@ -12,6 +12,7 @@ import torch
 
 from regard.data.batches import IGNORED, Batch, one_row
 from regard.data.fields import (
+    EntityTags,
     Field,
     InputText,
     LabelField,
@@ -289,13 +290,13 @@ TASKS: dict[str, Task] = {
     ),
     "tag": Task(
         name="tag",
-        verb="eval",
-        fields={"text": InputText, "tags": TagsField},
+        verb="tag",
+        fields={"text": InputText, "tags": EntityTags},
         widths=_axes("text"),
         collate=labelled("text", "tags", places=True),
         head="tag",
         objective=Classification,
-        metrics=("accuracy",),
+        metrics=("entity_f1", "accuracy"),
     ),
     "recall": Task(
         name="recall",

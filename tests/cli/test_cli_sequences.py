@@ -23,7 +23,18 @@ from regard.recipes import KINDS, RECIPES, find_recipe, find_task, model_config
 from regard.report.sequences import SequenceStanding, cell_line
 from regard.training.chance import describe_chance
 from regard.training.ladder.cells import parameters
-from regard.training.ladder.sequences import FAMILIES, NOTE, ROWS, TRIALS, Climbed, Row, _fitted, jobs, select
+from regard.training.ladder.sequences import (
+    FAMILIES,
+    NOTE,
+    ROWS,
+    TRIALS,
+    Climbed,
+    Row,
+    _fitted,
+    best_trial,
+    jobs,
+    select,
+)
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -140,7 +151,7 @@ def test_a_ladder_of_sequences_resumes(regard: Regard) -> None:
     for row in ladder["rows"]:
         assert row["part"] == "valid"
         assert list(row["trials"]) == [trial.name for trial in TRIALS[:2]]
-        assert row["winner"] == min(row["trials"], key=row["trials"].get)
+        assert row["winner"] in row["trials"]
         (cell,) = row["cells"]
         assert abs(cell["parameters"] / 16_000 - 1) <= 0.05
         assert (cell["part"], cell["examples"], cell["steps"]) == ("valid", 6, 2)
@@ -155,6 +166,20 @@ def test_a_ladder_of_sequences_resumes(regard: Regard) -> None:
     assert again.err.count("parameters on") == 1  # nothing else was run again
     means = [row["mean"] for row in ladder["rows"]]
     assert [row["mean"] for row in json.loads(again.out)["rows"]] == pytest.approx(means, rel=1e-5)
+
+
+def test_the_best_trial_must_be_better_than_the_settings_as_given_by_more_than_chance() -> None:
+    rows = {row.name: row for row in ROWS}
+    for tried, best in (
+        ({"as given": 0.1731, "rate × 3": 0.1724}, "as given"),
+        ({"as given": 0.1731, "rate × 3": 0.1700}, "rate × 3"),
+        ({"as given": 0.1731, "rate × 3": 0.1700, "deeper": 0.16}, "deeper"),
+        ({"as given": None, "rate × 3": 0.2, "deeper": math.inf}, "rate × 3"),
+        ({"as given": None}, None),
+    ):
+        assert best_trial(rows["adding"], tried) == best
+    assert best_trial(rows["smnist"], {"as given": 0.9760, "rate × 3": 0.9762}) == "as given"  # of 240 errors two less
+    assert best_trial(rows["smnist"], {"as given": 0.9760, "rate × 3": 0.9780}) == "rate × 3"
 
 
 @pytest.mark.slow

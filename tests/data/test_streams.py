@@ -124,6 +124,31 @@ def test_streams_are_cut_elsewhere_in_each_epoch() -> None:
     assert len(starts) > 5
 
 
+def test_windows_of_several_lengths_have_every_target_once_and_continue_one_another() -> None:
+    """With `spread`, only the cuts differ: every row of a lane is still a stretch of the text."""
+    plain, varied = (Streams(TEXT, 20, 60, seed=3, lanes=2, spread=spread) for spread in (0.0, 0.1))
+    assert len(varied) == len(plain)
+    cuts = []
+    for epoch in (0, 1):
+        rows: dict[tuple[int, int], list[int]] = {}
+        whole: dict[tuple[int, int], list[int]] = {}
+        for number in range(epoch * len(plain), (epoch + 1) * len(plain)):
+            for streams, found in ((varied, rows), (plain, whole)):
+                batch = streams.batch(number)
+                for row, (tokens, targets) in enumerate(zip(batch["tokens"].tolist(), batch["targets"].tolist())):
+                    lane = found.setdefault((number % 2, row), tokens[:1])
+                    assert lane[-1] == tokens[0]
+                    lane += targets
+        assert rows == whole
+        cuts.append([varied.batch(number)["tokens"].shape[1] for number in range(epoch * len(plain), len(plain) * 2)])
+    lengths = {length for cut in cuts for length in cut}
+    assert cuts[0][: len(cuts[1])] != cuts[1]
+    assert len(lengths) > 3
+    assert all(length % 2 == 0 and 0 < length < 40 for length in lengths)
+    assert set(varied.shapes) == {(3, length) for length in cuts[0][: len(plain)]}
+    assert plain.shapes == [(3, 20)]
+
+
 @settings(deadline=None, max_examples=20)
 @given(size=st.integers(2, 9_000), window=st.integers(1, 40))
 def test_lanes_of_a_validation_text_have_every_target_once(size: int, window: int) -> None:

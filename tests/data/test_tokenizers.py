@@ -179,11 +179,20 @@ def test_an_unseen_word_is_a_word_of_its_own(kind: str) -> None:
 
 def test_words_and_subwords_are_normalised_to_nfc_and_characters_are_not() -> None:
     decomposed, composed = "cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
-    char, word, bpe, byte, _ = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
+    char, word, bpe, byte, *_ = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
     assert word.encode(composed) == word.encode(decomposed)
     assert bpe.encode(composed) == bpe.encode(decomposed)
     assert char.decode(char.encode(decomposed)) == byte.decode(byte.encode(decomposed)) == decomposed
     assert len(char.encode(decomposed)) == 5
+
+
+def test_words_may_be_in_lower_case(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer("word-lower", ["The END of the end"], vocab=100)
+    assert sorted(tokenizer.pieces(range(4, tokenizer.size))) == ["end", "of", "the"]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert again.kind == "word-lower"
+    assert again.decode(again.encode("THE End")) == "the end"
 
 
 def test_punctuation_is_split_from_words() -> None:
@@ -213,7 +222,7 @@ def test_training_is_the_same_in_another_process(tmp_path: Path) -> None:
         import sys
         from regard.data.tokenizers import train_tokenizer
         lines = [f"{a} and {b} make {a + b}, or {a * b}." for a in range(30) for b in range(30)]
-        for kind in ("char", "word", "bpe", "byte-bpe", "word-eos"):
+        for kind in ("char", "word", "bpe", "byte-bpe", "word-eos", "word-lower"):
             train_tokenizer(kind, lines, 300).save(f"{sys.argv[1]}.{kind}.json")
     """
     for name in ("one", "two"):
@@ -264,7 +273,7 @@ def test_a_mask_is_found_in_a_text_and_adds_prefix_and_suffix(kind: str, tmp_pat
     plain = train_tokenizer(kind, LINES, vocab=120)
     mask = 3 if kind == "byte-bpe" else 4  # the first id after the other special tokens
     assert tokenizer.special_tokens == replace(plain.special_tokens, mask=mask, prefix=BOS, suffix=EOS)
-    text = "The [MASK] leaves"
+    text = "the [MASK] leaves" if kind == "word-lower" else "The [MASK] leaves"
     tokens = tokenizer.encode(text)
     assert tokens.count(mask) == 1
     assert tokenizer.pieces([mask]) == ["[MASK]"]

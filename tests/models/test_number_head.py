@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 
+from regard.data.batches import Batch
 from regard.heads import NumberHead
 from regard.recipes import KINDS, change, find_recipe
 from regard.training.prepare import prepare
@@ -12,7 +13,7 @@ from regard.training.prepare import prepare
 def head_of(*batches: list[float]) -> NumberHead:
     head = NumberHead("mean", 0.0, 4)
     for batch in batches:
-        head.count_targets(torch.tensor(batch))
+        head.count_batch(Batch({"targets": torch.tensor(batch)}))
     return head
 
 

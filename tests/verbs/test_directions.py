@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from encoded import text_batch
 from regard import UserError, embed, export, fill, generate, look, score
-from regard.data.batches import IGNORED
+from regard.data.batches import IGNORED, Batch
 from regard.data.example import Direction, Text
 from regard.data.fields import TargetText, in_direction
 from regard.data.sources import Lines
@@ -147,7 +147,7 @@ def test_fill_joins_the_probabilities_of_both_sides(made: Callable[..., Loaded],
         logps += half.logits(ids)[0, -1].log_softmax(-1)
     module: Any = model.module
     module.frequency.zero_()
-    module.count_targets(torch.tensor([5, 5, 5, 7, IGNORED, 9]))
+    module.count_batch(Batch({"targets": torch.tensor([5, 5, 5, 7, IGNORED, 9])}))
     logps -= torch.tensor([1, 1, 1, 1, 1, 4, 1, 2, 1, 2, *[1] * (model.tokenizer.size - 10)]).log()
     logps[:4] = -torch.inf  # special tokens
     best = logps.softmax(-1).topk(3)

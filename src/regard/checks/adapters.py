@@ -15,6 +15,7 @@ from regard.checkpoint import resolve
 from regard.checks.learning import STEPS
 from regard.checks.subject import SAMPLES, Calls
 from regard.data.batches import IGNORED, Batch
+from regard.data.conll import Conll
 from regard.data.fields import TextField
 from regard.data.files import iterate_lines
 from regard.data.labelled import Labelled, MultiLabelled, Rated
@@ -29,7 +30,7 @@ from regard.verbs.loaded import Loaded
 from regard.verbs.numbers import Inputs
 
 # How a user's file is read, by the head of the task; other files are lines.
-FILES: dict[str, Any] = {"target": Pairs, "class": Labelled, "labels": MultiLabelled, "number": Rated}
+FILES: dict[str, Any] = {"target": Pairs, "class": Labelled, "labels": MultiLabelled, "number": Rated, "tag": Conll}
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 MOST_LINES = 1000  # of a file that a tokenizer is tried on
 

@@ -28,6 +28,7 @@ from regard.cli.neighbours import neighbours
 from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
+from regard.cli.tag import tag
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError, is_out_of_memory
@@ -48,6 +49,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "embed": embed,
         "neighbours": neighbours,
         "classify": classify,
+        "tag": tag,
         "score": score,
         "align": align,
         "export": export,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.decode import Penalty
     from regard.objectives import Exposure
     from regard.report.classes import ClassReport
+    from regard.report.entities import EntityReport
     from regard.training.evaluate import Scores
     from regard.verbs import Loaded
     from regard.verbs.filling import FillAccuracy
@@ -113,7 +114,8 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
-    For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too.
+    For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too; for a tagger,
+    those of each type of entity, and the wrong entities that it is surest of.
 
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
@@ -129,6 +131,7 @@ def evaluate(
       regard eval runs/dates
       regard eval runs/translate --data mine.tsv --beam 5 --json
       regard eval runs/classify --data test.csv
+      regard eval runs/tag --data test.conll data.column=4
       regard eval sst2-bert --data dev.tsv data.text=sentence data.label=label
       regard eval runs/translate --data plain.tsv data.source= data.target=
       regard eval runs/dates --split valid --free-running
@@ -192,6 +195,7 @@ class Measured:
     lengths: dict[str, dict[str, float]]  # the scores of each group of --by-length
     exposure: "Exposure | None"  # of --free-running
     classes: "ClassReport | None"  # of a classifier
+    entities: "EntityReport | None"  # of a tagger
     filled: "FillAccuracy | None"  # of --fill
     truncated: int  # examples past the model's limit
 
@@ -204,6 +208,7 @@ class Measured:
             "exposure": self.exposure and asdict(self.exposure),
             "fill": self.filled and {"tokens": self.filled.tokens, **self.filled.accuracy},
             "classes": self.classes and self.classes.to_json(),
+            "entities": self.entities and self.entities.to_json(),
         }
 
 
@@ -218,6 +223,7 @@ def _measure(
     fill: bool,
 ) -> Measured:
     from regard.report.classes import class_report
+    from regard.report.entities import entity_report
     from regard.training.evaluate import TOKEN_HEADS, evaluate, truncated
 
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
@@ -228,6 +234,7 @@ def _measure(
         {span: evaluate(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
         _exposure(model, examples, batch_tokens) if free_running else None,
         class_report(model, examples, batch_tokens),
+        entity_report(model, examples, batch_tokens),
         measure_fill(model, examples, batch_tokens) if fill else None,
         truncated(model, examples),
     )
@@ -249,6 +256,8 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     if found.classes:
         tables = (found.classes.table(), found.classes.confusion_table())
         console.print("", sections_text([table for table in tables if table]))
+    if found.entities:
+        console.print("", sections_text(found.entities.tables()))
     if found.lengths:
         rows = [
             [span, *(metrics[name].show(value) for name, value in values.items())]
@@ -283,7 +292,8 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     The file is read like the files of the run if it had such files, else as its task reads them.
     """
     from regard.checks.adapters import FILES
-    from regard.data.fields import LabelField
+    from regard.config import override
+    from regard.data.fields import LabelField, TagsField
     from regard.data.labelled import check_labels
     from regard.data.sources import Lines
     from regard.data.streams import Book
@@ -291,17 +301,17 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     own: Any = model.recipe and model.recipe.data
     if not isinstance(own, (*FILES.values(), Lines, Book)):
         own = FILES.get(model.task.head, Lines)()
-    columns = [each.name for each in fields(own) if each.name in model.fields]
+    columns = [each.name for each in fields(own) if each.name in (*model.fields, "column")]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):
         if not setting.startswith("data.") or "=" not in setting or name not in columns:
             known = " or ".join(f"data.{each}=COLUMN" for each in columns) or "none: this file has no columns"
             cure = f"give {known}, or an empty name for a file without a header"
             raise UserError(f"{setting}: not a column of the examples; {cure}.")
-    own = replace(own, train=data, valid=data, test="", **named)
+    own = override(replace(own, train=data, valid=data, test=""), [f"{key}={name}" for key, name in named.items()], {})
     examples: Sequence[Any] = own.load().train
     classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
-    if classes is not None:
+    if classes is not None and not isinstance(classes, TagsField):
         check_labels(data, own.columns, classes.names)
     return examples
 

@@ -40,6 +40,7 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
                     console.print(_started(event), highlight=False, markup=False, soft_wrap=not live)
                     print_warnings(event.warnings, console)
                     bar.update(task, total=event.steps, completed=event.step)
+                    printed = 0  # a run may have two stages
                 case Going():
                     rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
                     going = f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"

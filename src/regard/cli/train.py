@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from regard.recipes import Recipe
     from regard.report.run import Outcome
     from regard.report.samples import Sample
+    from regard.training.extractor import Start
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
-    from regard.training.warm_start import WarmStart
 
 TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
 LADDERS = ("dates", "sounds", "multi30k")  # recipes that `regard ladder` compares with other models
@@ -118,7 +118,7 @@ def train(
 
 def _planned(
     name: str, settings: list[str], resumed: Path | None, fetch: bool, ranks: "Ranks", console: Console
-) -> "tuple[Recipe, WarmStart | None]":
+) -> "tuple[Recipe, Start | None]":
     """The recipe with its changes, and the model that from=DIR names, after any download.
 
     A run that is resumed has the recipe that it was started with. The name of that recipe may be the user's own; the
@@ -129,21 +129,21 @@ def _planned(
     from regard.recipes import change, find_recipe
     from regard.recipes.recipe import without_same_kinds
     from regard.stored import stored_recipe
+    from regard.training.extractor import started
     from regard.training.folder import is_run
-    from regard.training.warm_start import warm_start_from, warm_started
 
     kinds = all_kinds()
     changes = [setting for setting in settings if not setting.startswith("from=")]
     start = next((setting.removeprefix("from=") for setting in reversed(settings) if setting not in changes), None)
     if start is not None and resumed:
         raise UserError(f"from={start}: a run that is resumed has weights already; leave out from= or --resume.")
-    init: WarmStart | None = None
+    init: Start | None = None
     if start is not None:
         if fetch:
             if ranks.first:
                 resolve_hub_path(start, fetch)
             ranks.broadcast([0.0])
-        recipe, init = warm_started(find_recipe(name, kinds), changes, warm_start_from(start, kinds), start, kinds)
+        recipe, init = started(name, changes, start, kinds)
     elif resumed and is_run(resumed):
         recipe = stored_recipe(resumed, kinds)
         if recipe.name != name and recipe.name in kinds["recipe"]:
@@ -181,11 +181,11 @@ class Job:
     recipe: "Recipe"
     out: Path
     existing: "Existing"
-    init: "WarmStart | None"
+    init: "Start | None"
     again: str  # the command that resumes it
 
 
-def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
+def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """Print the parameters, memory and time of the run on this machine, for one rank."""
     from regard.cli.progress import print_warnings
     from regard.data.files import cache_folder
@@ -245,6 +245,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     from regard.cli.progress import follow
     from regard.report.run import conclude
     from regard.training.run import Run
+    from regard.training.warm_start import WarmStart
 
     with before_first_step(console, job.out):
         with reported(name, console) as report:
@@ -255,13 +256,15 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
             more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
             taken = f"{found.taken} weights" if found and more else "all weights"
             console.out(f"from={job.init.path}: {taken} taken{more}", highlight=False)
+            if isinstance(job.init, WarmStart) and job.init.finetune:
+                console.out(f"settings of from={job.init.path}: {' '.join(job.init.finetune)}", highlight=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            console.out(f"\nstopped and saved at step {run.state.step}; continue with: {job.again}", highlight=False)
+            console.out(f"\nstopped and saved at {run.where}; continue with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -306,6 +309,7 @@ def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
     model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.texts or [""]
     run, me, prompt = shlex.quote(str(outcome.path)), program(), samples[0].given if samples else text
     looks = text and (model.source_tokenizer or attentions(model.module)) and not model.reads_images
+    looks = looks and not model.module.config.reads_words
     commands = [
         *(["{me} look {run} {text} -o look.html"] if looks else []),
         *NEXT.get(verb, ("echo {text} | {me} {verb} {run}",)),

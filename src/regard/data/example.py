@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 Unit = Literal["char", "word"]
 Direction = Literal["forward", "backward", "both"]  # the order in which a model reads a text
-Tokens = Literal["char", "word", "bpe", "byte-bpe", "word-eos"]  # what a text may be split into
+Tokens = Literal["char", "word", "bpe", "byte-bpe", "word-eos", "word-lower"]  # what a text may be split into
 
 
 @dataclass(frozen=True, slots=True)

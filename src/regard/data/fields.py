@@ -16,11 +16,13 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from regard.data.batches import IGNORED
 from regard.data.example import Direction, Unit
 from regard.data.flat import Flat, FlatBuilder, Values, id_type
 from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.text_files import Report
 from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.entities import complete, names_entities
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_text
 
@@ -101,6 +103,10 @@ class TextField:
 
     def encode(self, values: Sequence[str]) -> list[list[int]]:
         return [self.wrap(ids) for ids in self.tokenizer.encode_batch(values)]
+
+    def arrays(self, texts: Sequence[str], ids: Sequence[list[int]]) -> Sequence[ArrayLike]:
+        """What `encode` gives for texts whose ids are known, and may have been cut."""
+        return [self.wrap(one) for one in ids]
 
 
 class InputText(TextField):
@@ -214,6 +220,32 @@ class TagsField(LabelField):
             return [[ids[tag] for tag in tags] for tags in values]
         except KeyError:  # an unknown class, or one with spaces around it
             return [[number for (number,) in super(TagsField, self).encode(tags)] for tags in values]
+
+
+class EntityTags(TagsField):
+    """A tag for each word, by name.
+
+    The tags of a scheme of entities (`regard.entities`) are complete: each type has all letters of the scheme. A tag
+    that the training examples do not have is IGNORED: it counts for nothing in the loss, and as a mistake elsewhere.
+    """
+
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    @classmethod
+    def fit(cls, values: Iterable[Sequence[str]], name: str, data: Any) -> Self:
+        field = super().fit(values, name, data)
+        if not names_entities(field.names):
+            return field
+        counts, names = dict(zip(field.names, field.counts)), complete(field.names)
+        return cls(tuple(names), tuple(counts.get(tag, 0) for tag in names))
+
+    def encode(self, values: Sequence[Sequence[str]]) -> list[list[int]]:
+        ids = {name: number for number, name in enumerate(self.names)}
+        return [[ids.get(tag, IGNORED) for tag in tags] for tags in values]
+
+    def counted(self, values: Iterable[Any]) -> Self:
+        counts = Counter(tag for tags in values for tag in tags)
+        return replace(self, counts=tuple(counts[name] for name in self.names))
 
 
 class LabelsField(LabelField):

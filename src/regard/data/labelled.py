@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
 
-from regard.data.example import Corpus, LabelledText, MultiLabelledText, RatedText, Tokens
+from regard.config import Table
+from regard.data.example import Corpus, LabelledText, MultiLabelledText, RatedText, Text, Tokens
 from regard.data.sources import load_files
 from regard.data.tables import read_table
 from regard.errors import UserError
@@ -121,6 +122,23 @@ class Rated:
             return found
 
         return load_files(self.train, self.valid, self.test, read, columns)
+
+
+@dataclass(frozen=True)
+class TextsOf:
+    """The texts of other data without their classes, for a language model: `data.of.train=FILE`."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("language", "two-way language", "masked")
+
+    of: Annotated[Any, Table("data")] = field(default_factory=Labelled)  # the data that has the texts
+    tokens: Tokens = "word"  # the kind of tokens
+    vocab: int = 8000  # the most tokens
+
+    def load(self) -> Corpus:
+        corpus = self.of.load()
+        parts = (corpus.train, corpus.valid, corpus.test)
+        train, valid, test = ([Text(one.text) for one in part if one.text] for part in parts)
+        return Corpus(train, valid, test)
 
 
 def _two_columns(target: str, name: str, text: str) -> dict[str, str]:

@@ -27,7 +27,8 @@ from regard.data.tokenizers import PAD, Tokenizer
 from regard.errors import UserError
 
 HELD_OUT = 0.1  # the fraction at the end of the training text that is for validation if data.valid is not set
-CHARACTERS = {"char": 1, "word": 6, "word-eos": 6}  # about how many characters a token has; 4 for sub-words
+# About how many characters a token has; 4 for sub-words.
+CHARACTERS = {"char": 1, "word": 6, "word-eos": 6, "word-lower": 6}
 VALID_LANES, VALID_ROWS = 4, 4  # lanes, and rows of a lane, of a validation text that is read with a carried state
 LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewer lanes
 
@@ -45,6 +46,7 @@ class Book:
     vocab: int = 8000  # the largest size of the vocabulary
     window: int = 0  # tokens of a window; 0: the model's context
     order: Literal["random", "contiguous"] = "random"  # order of the windows; contiguous: each continues the one before
+    spread: float = 0.0  # contiguous: standard deviation of where a window ends, in windows; 0: all have data.window
     valid_tokens: int = 1_000_000  # about the most tokens of the validation text; 0: no limit
     sample_mb: int = 64  # megabytes, spread over a larger text, that the tokenizer is trained on; 0: all
 
@@ -56,6 +58,8 @@ class Book:
             if (path := getattr(self, name)).lower().removesuffix(".gz").endswith((".csv", ".jsonl")):
                 cure = "data=book reads running text; read the lines of a column with data=lines data.text=COLUMN"
                 raise UserError(f"data.{name}={path}: this is a table; {cure}.")
+        if not 0 <= self.spread < 1:
+            raise UserError(f"data.spread={self.spread}: give 0 (none) or more, below 1, such as 0.07.")
         for name in ("valid_tokens", "sample_mb"):
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more, or 0 for no limit.")
@@ -202,11 +206,17 @@ class Streams(Windows):
     The text is cut into lanes × rows streams of equal length. The lane of a batch is its number modulo `lanes`; in a
     lane, row r of each batch continues row r of the batch before. After the last windows the next epoch starts again at
     the beginning of the streams, which are cut at an offset drawn from the seed and the epoch.
+
+    With `spread`, the windows of an epoch have different lengths, so that training is not cut at the same tokens in
+    every epoch (Merity et al. 2018, §4.1): each end moves by a normal number of tenths of a window. Every token is a
+    target once, as without it, and there are few shapes.
     """
 
-    def __init__(self, text: Values, window: int, budget: int, seed: int, lanes: int = 1, key: str = "") -> None:
+    def __init__(
+        self, text: Values, window: int, budget: int, seed: int, lanes: int = 1, key: str = "", spread: float = 0.0
+    ) -> None:
         super().__init__(text, window, budget, seed, key=key)
-        self._lanes = lanes
+        self._lanes, self._spread = lanes, spread
         self._segments = (len(text) - 1) // (lanes * self._rows * window)  # windows of a stream
         if not self._segments:
             streams = f"{lanes} batches a step of {self._rows} rows"
@@ -221,11 +231,28 @@ class Streams(Windows):
         turn, lane = divmod(step, self._lanes)
         epoch, segment = divmod(turn, self._segments)
         length = self._segments * self._window  # of a stream
-        spare = len(self._text) - self._lanes * self._rows * length
-        offset = np.random.default_rng((self._seed, epoch)).integers(spare)
-        starts = offset + (lane * self._rows + np.arange(self._rows)) * length + segment * self._window
-        batch = _window_batch(self._text, starts, np.full(self._rows, self._window), self._window)
+        offset, ends = self._cut(epoch)
+        starts = offset + (lane * self._rows + np.arange(self._rows)) * length + ends[segment]
+        window = int(ends[segment + 1] - ends[segment])
+        batch = _window_batch(self._text, starts, np.full(self._rows, window), window)
         return replace(batch, segment=segment)
+
+    def _cut(self, epoch: int) -> tuple[int, Lengths]:
+        """Where the first stream of an epoch begins, and where in a stream each window ends, after a 0."""
+        random = np.random.default_rng((self._seed, epoch))
+        offset = int(random.integers(len(self._text) - self._lanes * self._rows * self._segments * self._window))
+        ends = np.arange(self._segments + 1) * self._window
+        if self._spread:
+            tenth = max(self._window // 10, 1)
+            moved = np.rint(random.normal(0, self._spread, self._segments - 1) * self._window / tenth).astype(np.int64)
+            most = (self._window - 1) // (2 * tenth)  # no window is empty
+            ends[1:-1] += moved.clip(-most, most) * tenth
+        return offset, ends
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the batches of the first epoch."""
+        return [(self._rows, int(length)) for length in np.unique(np.diff(self._cut(0)[1]))]
 
 
 def in_order(text: Values, window: int, budget: int, stride: int | None = None) -> Iterator[Batch]:

@@ -106,7 +106,7 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | No
         yield from _encode_characters(tokenizer, pieces, dtype)
         return
     match tokenizer.kind:
-        case "word" | "word-eos" | "byte-bpe":
+        case "word" | "word-eos" | "word-lower" | "byte-bpe":
             split: Callable[[str], list[str]] = BEFORE_SPACE.findall
         case "bpe":
             split = AT_SPACE.split

@@ -83,7 +83,8 @@ OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 # Each has a space and several characters, which no token of a text has: no text contains a special token.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
 KINDS: tuple[str, ...] = get_args(Tokens)
-WORDS = ("word", "word-eos")  # words between spaces; word-eos has a token for the end of a line as well
+# Words between spaces. word-eos has a token for the end of a line as well; word-lower has words in lower case.
+WORDS = ("word", "word-eos", "word-lower")
 LINE_END = "<eos>"  # that token, as in the vocabularies of PTB and WikiText
 
 # Sub-words do not contain both letters and punctuation, so that "house" and "house." share their pieces.
@@ -156,7 +157,8 @@ class Tokenizer:
         An id past the last token, which a model with a padded vocabulary may generate, gives <id>.
 
         This is the inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to
-        NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
+        NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces, and up
+        to the case for `word-lower`.
         """
         ordered = [*tokens][::-1] if self.reads_backward else tokens
         return b"".join(self.detokenizer(ordered)).decode("utf-8", errors="replace")
@@ -198,7 +200,11 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Read one of our tokenizers, as `save` wrote it: a `tokenizer.json` of the `tokenizers` library."""
-        text = read_text(path)
+        return cls.parse(read_text(path), path)
+
+    @classmethod
+    def parse(cls, text: str, path: str | Path) -> Tokenizer:
+        """One of our tokenizers from the text that `serialize` returned; `path` is the file that has it."""
         try:
             tokenizer = _from_rust(rust.Tokenizer.from_str(text))
             tokenizer.encode("\ue000")  # a character that is not in its vocabulary
@@ -362,8 +368,9 @@ def _untrained(kind: str) -> rust.Tokenizer:
     if kind == "word-eos":
         inner.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace("\n", f" {LINE_END} ")])
         inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    elif kind == "word":
-        inner.normalizer = normalizers.NFC()
+    elif kind in WORDS:
+        lower = [normalizers.Lowercase()] if kind == "word-lower" else []
+        inner.normalizer = normalizers.Sequence([normalizers.NFC(), *lower]) if lower else normalizers.NFC()
         inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
         inner.pre_tokenizer = pre_tokenizers.Split(rust.Regex(r"[\s\S]"), "isolated")

@@ -1,7 +1,8 @@
 """Recurrent cells by their equations, and recurrent stacks that run on fused kernels.
 
 The cells are the definition. Models run torch's fused kernels with the same parameters; tests check that both agree. A
-state is one tensor (B, layers, parts, width), batch first: RNN and GRU have one part (h), LSTM has two (h, c).
+state is one tensor (B, layers, parts, width), batch first: RNN and GRU have one part (h), LSTM has two (h, c). If the
+layers have several widths, the state has the largest; the rest of a narrower layer is zero.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def gru_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tenso
 Pointwise = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Tensor, ...]]
 POINTWISE: dict[str, Pointwise] = {"rnn": rnn_pointwise, "lstm": lstm_pointwise, "gru": gru_pointwise}
 KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+FUSED: dict[str, Callable[..., Any]] = {"rnn": torch.rnn_tanh, "lstm": torch.lstm, "gru": torch.gru}  # given weights
 PARTS = {"rnn": 1, "lstm": 2, "gru": 1}
 BFLOAT16_CUDNN = 91300  # the first version of cuDNN whose recurrent kernels torch uses in bfloat16
 
@@ -58,15 +60,33 @@ def cell(kind: str, x: Tensor, before: Sequence[Tensor], w: Weights) -> tuple[Te
     return POINTWISE[kind](F.linear(x, w.input, w.input_bias), F.linear(before[0], w.hidden, w.hidden_bias), before)
 
 
+class Noise(NamedTuple):
+    """What a stack in training draws once for a call, and uses at every step of it."""
+
+    weights: list[Weights]  # of each layer; by weight drop, entries of the hidden-to-hidden matrix are zero
+    masks: list[Tensor | None]  # after each layer but the last, (B, width): of variational dropout, else None
+
+
 class Recurrent(nn.Module):
     """A stack of recurrent layers of one kind, in one direction or two.
 
     ``forward`` reads whole padded sequences (an encoder); ``advance`` continues from a state by any number of steps (a
-    decoder, one direction). With two directions each has half of ``width``, so the output always has ``width``.
+    decoder, one direction). With two directions each has half of ``width``, so the output always has ``width``. In a
+    decoder, the layers below the last may have another width (``hidden``), ``weight_drop`` is the dropout of the
+    hidden-to-hidden matrices, and ``variational`` dropout between layers has one mask for all steps of a call.
     """
 
     def __init__(
-        self, cell: str, inputs: int, width: int, layers: int = 1, directions: int = 1, dropout: float = 0.0
+        self,
+        cell: str,
+        inputs: int,
+        width: int,
+        layers: int = 1,
+        directions: int = 1,
+        dropout: float = 0.0,
+        hidden: int = 0,
+        weight_drop: float = 0.0,
+        variational: bool = False,
     ) -> None:
         super().__init__()
         if cell not in KERNELS:
@@ -74,12 +94,12 @@ class Recurrent(nn.Module):
         if width % directions:
             raise UserError(f"model.width={width}: must be even, because each of two directions has half of it")
         self.cell, self.width, self.parts, self.dropout = cell, width, PARTS[cell], dropout
-        kernel, own = KERNELS[cell], width // directions
-        sizes = [inputs] + [width] * (layers - 1)
-        self.onward = nn.ModuleList([kernel(size, own, batch_first=True) for size in sizes])
-        self.returning = nn.ModuleList(
-            [kernel(size, own, batch_first=True) for size in sizes] if directions == 2 else []
-        )
+        self.weight_drop, self.variational = weight_drop, variational
+        self.widths = [hidden or width] * (layers - 1) + [width]
+        shapes = [(size, own // directions) for size, own in zip([inputs, *self.widths], self.widths)]
+        kernel = KERNELS[cell]
+        self.onward = nn.ModuleList([kernel(*shape, batch_first=True) for shape in shapes])
+        self.returning = nn.ModuleList([kernel(*shape, batch_first=True) for shape in shapes if directions == 2])
 
     @property
     def layers(self) -> int:
@@ -127,46 +147,90 @@ class Recurrent(nn.Module):
 
         The outputs of each layer are added to ``layers``.
         """
+        noise = self.noise(len(x), x)
         if x.shape[1] == 1 and layers is None:
-            output, state = self.step(x[:, 0], state)
+            output, state = self.step(x[:, 0], state, noise)
             return output[:, None], state
         after = []
         for depth, kernel in enumerate(self.onward):
-            parts = tuple(part.contiguous()[None] for part in state[:, depth].unbind(1))  # kernels need (1, B, width)
-            x, ended = kernel(x, parts if self.parts == 2 else parts[0])
+            # The kernels need the parts of a state as (1, B, width).
+            parts = tuple(part.contiguous()[None] for part in self._own(state, depth).unbind(1))
+            if noise is None or not self.weight_drop:
+                x, ended = kernel(x, parts if self.parts == 2 else parts[0])
+            else:
+                x, *last = fused(self.cell, x, parts, noise.weights[depth])
+                ended = tuple(last) if self.parts == 2 else last[0]
             after.append(torch.cat(ended if self.parts == 2 else (ended,)).transpose(0, 1))
             add_layer(layers, x)
             if depth + 1 < self.layers:
-                x = F.dropout(x, self.dropout, self.training)
-        return x, torch.stack(after, 1)
+                x = self._drop(x, None if noise is None else noise.masks[depth])
+        return x, self._joined(after)
 
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of the stack: x (B, inputs) → output (B, width) and the new state."""
+    def step(self, x: Tensor, state: Tensor, noise: Noise | None = None) -> tuple[Tensor, Tensor]:
+        """One step of the stack: x (B, inputs) → output (B, width) and the new state.
+
+        Several steps of one call have the same ``noise``.
+        """
         after = []
         for depth in range(self.layers):
-            w = self.weights(depth)
+            w = self.weights(depth) if noise is None else noise.weights[depth]
+            before = self._own(state, depth)
             match self.cell:
                 case "gru":
-                    parts: tuple[Tensor, ...] = (torch.gru_cell(x, state[:, depth, 0], *w),)
+                    parts: tuple[Tensor, ...] = (torch.gru_cell(x, before[:, 0], *w),)
                 case "lstm":
-                    parts = torch.lstm_cell(x, state[:, depth].unbind(1), *w)
+                    parts = torch.lstm_cell(x, before.unbind(1), *w)
                 case _:
-                    parts = (torch.rnn_tanh_cell(x, state[:, depth, 0], *w),)
+                    parts = (torch.rnn_tanh_cell(x, before[:, 0], *w),)
             after.append(torch.stack(parts, 1))
-            x = F.dropout(parts[0], self.dropout, self.training) if depth + 1 < self.layers else parts[0]
-        return x, torch.stack(after, 1)
+            x = parts[0]
+            if depth + 1 < self.layers:
+                x = self._drop(x, None if noise is None else noise.masks[depth])
+        return x, self._joined(after)
+
+    def noise(self, rows: int, like: Tensor) -> Noise | None:
+        """What a call in training draws once; None in evaluation, and without weight drop and variational dropout.
+
+        Weight drop is dropout on the matrix U of W x + U h + b (Wan et al. 2013; Merity et al. 2018, §2): the same
+        entries are zero at every step and in every row of the call.
+        """
+        if not self.training or not (self.weight_drop or self.variational):
+            return None
+        weights = [self.weights(depth) for depth in range(self.layers)]
+        if self.weight_drop:
+            weights = [w._replace(hidden=F.dropout(w.hidden, self.weight_drop)) for w in weights]
+        masks = [
+            dropout_mask(like, (rows, own), self.dropout) if self.variational else None for own in self.widths[:-1]
+        ]
+        return Noise(weights, masks)
+
+    def _drop(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Dropout after a layer, on (B, T, width) or (B, width)."""
+        if mask is None:
+            return F.dropout(x, self.dropout, self.training)
+        return x * (mask if x.dim() == 2 else mask[:, None])
+
+    def _own(self, state: Tensor, depth: int) -> Tensor:
+        """The part of a state that a layer has, (B, parts, its width)."""
+        return state[:, depth, :, : self.widths[depth]]
+
+    def _joined(self, layers: list[Tensor]) -> Tensor:
+        """The state of the stack, given (B, parts, its width) of each layer."""
+        most = max(self.widths)
+        wide = [each if own == most else F.pad(each, (0, most - own)) for each, own in zip(layers, self.widths)]
+        return torch.stack(wide, 1)
 
     def definition(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """``advance`` by the cell's equations, without dropout: the reference for tests of the fast routes."""
         after = []
         for depth in range(self.layers):
-            w, parts, outputs = self.weights(depth), tuple(state[:, depth].unbind(1)), []
+            w, parts, outputs = self.weights(depth), tuple(self._own(state, depth).unbind(1)), []
             for t in range(x.shape[1]):
                 parts = cell(self.cell, x[:, t], parts, w)
                 outputs.append(parts[0])
             x = torch.stack(outputs, 1)
             after.append(torch.stack(parts, 1))
-        return x, torch.stack(after, 1)
+        return x, self._joined(after)
 
     def weights(self, depth: int) -> Weights:
         layer = self.onward[depth]
@@ -174,7 +238,28 @@ class Recurrent(nn.Module):
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
         """The initial state: zeros."""
-        return like.new_zeros(rows, self.layers, self.parts, self.width)
+        return like.new_zeros(rows, self.layers, self.parts, max(self.widths))
+
+
+def fused(kind: str, x: Tensor, parts: tuple[Tensor, ...], w: Weights) -> tuple[Tensor, ...]:
+    """torch's fused kernel of one layer for weights that are no parameters: the outputs and the parts of the state.
+
+    On a GPU the weights are copied into one block of memory, in cuDNN's order; otherwise torch warns, and copies them
+    itself. The gradient of the block is divided among them.
+    """
+    flat: Sequence[Tensor] = w
+    if x.is_cuda:
+        block = torch.cat([weight.flatten() for weight in w]).split([weight.numel() for weight in w])
+        flat = [part.view_as(weight) for part, weight in zip(block, w)]
+    state = parts if PARTS[kind] == 2 else parts[0]
+    # has biases, layers, dropout, training, two directions, batch first
+    outputs: tuple[Tensor, ...] = FUSED[kind](x, state, list(flat), True, 1, 0.0, True, False, True)
+    return outputs
+
+
+def dropout_mask(like: Tensor, shape: tuple[int, ...], dropout: float) -> Tensor:
+    """A mask of dropout, to be multiplied with: 0 with the probability ``dropout``, else 1 / (1 − dropout)."""
+    return F.dropout(like.new_ones(shape), dropout)
 
 
 def flatten_bfloat16(layer: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.positions import Sinusoids
 from regard.layers.transformer import Shape
@@ -18,7 +21,27 @@ def input_layer(vocab: int, numbers: int, width: int) -> nn.Embedding | nn.Linea
 
 
 class NumberProjection(nn.Linear):
-    """A linear layer that reads numbers of any type: they are converted to the type of the weights."""
+    """A linear layer that reads numbers of any type: they are converted to the type of the weights.
+
+    Before training, the size of the initial weights is fitted to the training numbers, so that the outputs have a mean
+    square of about 1 for sparse numbers, such as the four of 88 keys that sound at a time, as for dense ones.
+    """
+
+    def __init__(self, numbers: int, width: int) -> None:
+        super().__init__(numbers, width)
+        self._count, self._squares = 0, 0.0  # of the training numbers seen so far
+
+    @torch.no_grad()
+    def count_batch(self, batch: Batch) -> None:
+        """Add the numbers of a batch that are no padding, and change the size of the weights by them."""
+        numbers, before = batch["tokens"][batch.real["tokens"]], self._scale()
+        self._count += numbers.numel()
+        self._squares += float(numbers.double().square().sum())
+        self.weight.mul_(self._scale() / before)
+
+    def _scale(self) -> float:
+        """What the weights of `nn.Linear` are multiplied by; their mean square is 1 / (3 · numbers of a step)."""
+        return math.sqrt(3 * self._count / self._squares) if self._squares else 1.0
 
     def forward(self, numbers: Tensor) -> Tensor:
         return super().forward(numbers.to(self.weight.dtype))

@@ -2,6 +2,7 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.bilstm import BiLstm, BiLstmConfig
 from regard.models.captioner import Captioner, CaptionerConfig
 from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
@@ -30,6 +31,7 @@ ModelConfig = (
     | LstmnConfig
     | StructuredConfig
     | KimConfig
+    | BiLstmConfig
     | TransformerConfig
     | GptConfig
     | BertConfig
@@ -53,6 +55,7 @@ Model = (
     | Lstmn
     | Structured
     | Kim
+    | BiLstm
     | Transformer
     | Gpt
     | Bert
@@ -75,6 +78,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "kim": KimConfig,
+    "bilstm": BiLstmConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
@@ -96,6 +100,8 @@ __all__ = [
     "SIZES",
     "Bert",
     "BertConfig",
+    "BiLstm",
+    "BiLstmConfig",
     "Bigram",
     "BigramConfig",
     "Captioner",

@@ -180,8 +180,11 @@ class TwoDirections(nn.Module):
         """Each model with the batch that it reads, for a batch of tokens and the tokens after them."""
         return [(self.onward, batch), (self.returning, from_the_end(batch))]
 
-    def count_targets(self, targets: Tensor) -> None:
-        """Count tokens of the training text; ids that are IGNORED do not count."""
+    def count_batch(self, batch: Batch) -> None:
+        """Count tokens of the training text; ids that are IGNORED do not count. A body has nothing to count."""
+        if not len(self.frequency):
+            return
+        targets = batch["targets"]
         there = targets[targets != IGNORED].to(self.frequency.device)
         self.frequency += torch.bincount(there, minlength=len(self.frequency))
 

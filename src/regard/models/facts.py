@@ -24,6 +24,7 @@ class Facts(Protocol):
 
     learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
     takes_numbers: ClassVar[bool] = False  # whether it can read numbers in place of tokens
+    reads_words: ClassVar[bool] = False  # whether its texts are words with their characters (`regard.data.spelled`)
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
     source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
 
@@ -234,6 +235,10 @@ class Facts(Protocol):
     def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> Self:
         """The settings with the sizes of the fields, see `regard.config.set_sizes`."""
         return set_sizes(self, self.sizes, sizes, padded)
+
+    def with_names(self, names: Mapping[str, tuple[str, ...]]) -> Self:
+        """The settings with the names of the classes, by field, if the model needs them."""
+        return self
 
     def build(self) -> Any:
         """The model, with new weights."""

@@ -69,6 +69,10 @@ class HeadedConfig(SharesFacts):
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
         return (*(tuple(f"body.{path}" for path in group) for group in self.body.layer_groups), ("head",))
 
+    @property
+    def reads_words(self) -> bool:  # type: ignore[override]
+        return bool(self.body.reads_words)
+
     def resized(self, width: int) -> HeadedConfig:
         return replace(self, body=self.body.resized(width))
 
@@ -79,6 +83,9 @@ class HeadedConfig(SharesFacts):
         """The sizes of the fields that the head predicts are the head's alone; only vocabularies may be padded."""
         inputs = {name: size for name, size in sizes.items() if name not in self.head.sizes.values()}
         return HeadedConfig(self.body.with_sizes(inputs, padded), self.head.with_sizes(sizes))
+
+    def with_names(self, names: Mapping[str, tuple[str, ...]]) -> HeadedConfig:
+        return replace(self, head=self.head.with_names(names))
 
     def build(self) -> Headed:
         return Headed(self)

@@ -1,4 +1,7 @@
-"""Recurrent language models (Mikolov et al. 2010): an embedding, RNN, LSTM or GRU layers, an output layer."""
+"""Recurrent language models (Mikolov et al. 2010): an embedding, RNN, LSTM or GRU layers, an output layer.
+
+AWD-LSTM (Merity et al. 2018) is an LSTM with other dropout: `weight_drop`, `variational` and `embedding_dropout`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.example import Direction
+from regard.errors import UserError
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer, dropout_mask
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import Causal
@@ -42,7 +46,13 @@ class RecurrentLmConfig(Directed):
     embed: int = 256  # width of the token embeddings
     layers: int = 2  # number of recurrent layers
     tied: bool = False  # the output layer uses the token embeddings as its matrix; needs embed = width
+    hidden: int = 0  # width of the layers below the last; 0: model.width
     dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
+    input_dropout: float | None = None  # dropout on embeddings; none: model.dropout
+    hidden_dropout: float | None = None  # dropout between layers; none: model.dropout
+    embedding_dropout: float = 0.0  # part of the vocabulary whose embeddings are zero during a training step
+    weight_drop: float = 0.0  # dropout on the hidden-to-hidden matrices, drawn once for each training step
+    variational: bool = False  # whether a dropout mask is the same at all tokens of a row (Gal & Ghahramani 2016)
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
     softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities
@@ -53,13 +63,21 @@ class RecurrentLmConfig(Directed):
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)})
         check_vocabulary(self)
+        for name in ("input_dropout", "hidden_dropout", "embedding_dropout", "weight_drop"):
+            if not 0 <= (getattr(self, name) or 0.0) < 1:
+                raise UserError(f"model.{name}={getattr(self, name)}: must be at least 0 and below 1")
+        if self.hidden < 0 or (self.hidden and self.layers == 1):
+            raise UserError(f"model.hidden={self.hidden}: the width of the layers below the last; leave it at 0.")
+        if self.embedding_dropout and self.numbers:
+            raise UserError(f"model.embedding_dropout={self.embedding_dropout}: the data has numbers; leave it at 0.")
 
     @property
     def token_vocab(self) -> int:
         return self.vocab
 
     def resized(self, width: int) -> Self:
-        return replace(self, width=width, embed=width if self.tied else resized_embed(self, width))
+        embed = width if self.tied else resized_embed(self, width)
+        return replace(self, width=width, embed=embed, hidden=round(self.hidden * width / self.width))
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -89,7 +107,16 @@ class RecurrentLm(Causal):
         super().__init__()
         self.config = config
         self.embedding = embedding_layer(config)
-        self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
+        self.rnn = Recurrent(
+            config.cell,
+            config.embed,
+            config.width,
+            config.layers,
+            dropout=config.dropout if config.hidden_dropout is None else config.hidden_dropout,
+            hidden=config.hidden,
+            weight_drop=config.weight_drop,
+            variational=config.variational,
+        )
         self.readout_ = output_layer(config) if readout else None
 
     def start(
@@ -118,21 +145,35 @@ class RecurrentLm(Causal):
         Padding, False in ``real``, may be anywhere: the state does not change at it. Without padding, the embeddings
         and the outputs of each layer are added to ``layers``.
         """
-        x, hidden = self._drop(self.embedding(tokens)), state.hidden
+        x, hidden = self._embedded(tokens), state.hidden
         if real is None:
             add_layer(layers, x)
             features, hidden = self.rnn.advance(x, hidden, layers)
             return features, RecurrentLmState(hidden)
-        outputs = []
+        outputs, noise = [], self.rnn.noise(len(x), x)
         for t, read in enumerate(zero_padding(x, real).unbind(1)):
-            output, after = self.rnn.step(read, hidden)
+            output, after = self.rnn.step(read, hidden, noise)
             hidden = torch.where(real[:, t, None, None, None], after, hidden)
             outputs.append(output)
         return torch.stack(outputs, 1), RecurrentLmState(hidden)
 
     def product(self, features: Tensor) -> Product | Clustered:
         """The logits as uncomputed matrix products."""
-        return output_product(self._drop(features), self.readout_, self.embedding)
+        return output_product(self._drop(features, self.config.dropout), self.readout_, self.embedding)
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        """The embeddings of tokens (B, T) with their dropout.
+
+        By embedding dropout (Gal & Ghahramani 2016; Merity et al. 2018, §4.3) a word is zero wherever it occurs in the
+        batch. The output layer of a tied model uses all words.
+        """
+        config, x = self.config, self.embedding(tokens)
+        if config.embedding_dropout and self.training:
+            x = x * dropout_mask(x, (config.vocab,), config.embedding_dropout)[tokens][..., None]
+        return self._drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
+
+    def _drop(self, x: Tensor, dropout: float) -> Tensor:
+        """Dropout on (B, T, …), or on features (…, width) of one token each."""
+        if self.config.variational and self.training and x.dim() == 3:
+            return x * dropout_mask(x, (len(x), 1, x.shape[-1]), dropout)
+        return F.dropout(x, dropout, self.training)

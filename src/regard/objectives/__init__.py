@@ -10,6 +10,7 @@ from regard.objectives.masked import MaskedTokens
 from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
+from regard.objectives.regularised import RegularisedActivations
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
@@ -31,6 +32,7 @@ __all__ = [
     "ProfessorForcing",
     "Recall",
     "Regression",
+    "RegularisedActivations",
     "TeacherForcing",
     "exposure",
 ]

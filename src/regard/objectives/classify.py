@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.data.batches import IGNORED, Batch
 from regard.data.fields import Field, LabelField
 from regard.errors import UserError
+from regard.heads import best_tags, tag_sequences
 from regard.objectives.loss import cross_entropy
 from regard.objectives.objective import Objective, Sums
 from regard.objectives.sequence import check_smoothing
@@ -20,7 +21,8 @@ from regard.recording import watch
 class Classification(Objective):
     """Predict the class of a text, or of each place of it.
 
-    If the model has several hops, a penalty makes them attend to different tokens.
+    If the model has several hops, a penalty makes them attend to different tokens. A head that scores whole sequences
+    of tags (`head=crf`) has the loss −log p(all tags of a text); a place whose target is IGNORED may have any tag.
     """
 
     penalty: float = 0.01  # weight of ‖A Aᵀ − I‖², for the attention A (hops, T) of the hops (Lin et al. 2017, eq. 8)
@@ -44,6 +46,10 @@ class Classification(Objective):
 
     def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
         """The weights of the classes, if there are any. They are not trained."""
+        changed = self.smoothing or self.class_weights != "none"
+        if changed and isinstance(model, nn.Module) and tag_sequences(model) is not None:
+            stated = "objective.smoothing" if self.smoothing else "objective.class_weights"
+            raise UserError(f"{stated}: a head that scores whole sequences of tags has no such setting; use head=tag.")
         if self.class_weights == "none":
             return None
         labels = next(each for each in fields.values() if isinstance(each, LabelField))
@@ -56,16 +62,27 @@ class Classification(Objective):
         if model.config.attention_rows:  # hops: the queries of the one attention of the model
             with watch(model) as watched:
                 logits = model(batch)  # (B, labels), or (B, T, labels)
-            *_, weights = (watched.weights[name] for name in watched.weights)  # (B, hops, T)
-            shared = weights @ weights.mT  # (B, hops, hops)
+            *_, hops = (watched.weights[name] for name in watched.weights)  # (B, hops, T)
+            shared = hops @ hops.mT  # (B, hops, hops)
             overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         else:
             logits, overlap = model(batch), torch.zeros(targets.shape, device=targets.device)
-        flat = logits.flatten(0, -2), targets.flatten()
+        found = logits.argmax(dim=-1)
+        if (chain := tag_sequences(model)) is not None:
+            real: Tensor | None = batch.visible("tokens")
+            allowed = (targets[..., None] == torch.arange(logits.shape[-1], device=targets.device)) | (
+                targets == IGNORED
+            )[..., None]
+            nll = -chain.log_probability(logits, allowed, real).sum()
+            if not model.training:  # a search takes a step for each place
+                found = best_tags(model, logits, real)
+        else:
+            weights = own.weights if isinstance(own, ClassWeights) else None
+            nll = cross_entropy(logits.flatten(0, -2), targets.flatten(), self.smoothing, weights)
         sums = {
-            "nll": cross_entropy(*flat, self.smoothing, own.weights if isinstance(own, ClassWeights) else None),
+            "nll": nll,
             "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),
-            "right": (logits.argmax(dim=-1) == targets).sum(),
+            "right": (found == targets).sum(),
         }
         return sums, None
 

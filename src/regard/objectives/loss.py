@@ -30,11 +30,17 @@ def token_loss(
     match model.product(features) if isinstance(model, HasLinearReadout) else None:
         case Product(x, weight, bias) if 0 < sampled < len(weight):
             return sampled_loss(x.flatten(0, 1), weight, bias, targets, log_uniform(len(weight), sampled, x.device))
-        case Product(x, weight, bias):
-            return linear_cross_entropy(x.flatten(0, 1), weight, bias, targets, smoothing)
+        case Product() as product:
+            return product_loss(product, targets, smoothing)
         case Clustered() as clustered if not smoothing:  # smoothing needs the logits of all clusters
             return _adaptive_loss(clustered, targets)
     return cross_entropy(model.readout(features.flatten(0, 1)), targets, smoothing)
+
+
+def product_loss(product: Product, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The loss of logits that are one matrix product; the logits are never in memory all at once."""
+    x, weight, bias = product
+    return linear_cross_entropy(x.flatten(0, 1), weight, bias, targets.flatten(), smoothing)
 
 
 def _adaptive_loss(logits: Clustered, targets: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """The protocols of an objective and of a trainer, and the module that computes an objective for a model."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -60,6 +61,19 @@ class Trainer(Protocol):
 
         The tensors come from a file. If they do not fit, raise a UserError that names the tensor.
         """
+        ...
+
+
+@runtime_checkable
+class AveragesWeights(Protocol):
+    """A trainer that can average weights: the mean is evaluated and saved, and training continues the other weights."""
+
+    def evaluated(self, loss: float) -> None:
+        """Take note of the validation loss of the present step."""
+        ...
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside the block, the model has the averaged weights, and `state` has those that training continues."""
         ...
 
 
@@ -127,11 +141,11 @@ class ReadsBothWays(Protocol):
 
 
 @runtime_checkable
-class CountsTargets(Protocol):
-    """A part of a model that needs statistics of the training targets: how often each token occurs, or a mean."""
+class CountsBatches(Protocol):
+    """A part of a model that needs statistics of the training data: how often each token occurs, or a mean."""
 
-    def count_targets(self, targets: Tensor) -> None:
-        """Add the targets of a batch; those that are IGNORED, or NaN, do not count."""
+    def count_batch(self, batch: Batch) -> None:
+        """Add a batch. Padding, and targets that are IGNORED or NaN, do not count."""
         ...
 
 

@@ -35,6 +35,7 @@ class TeacherForcing(Objective):
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     sampled: int = 0  # tokens of a sampled softmax, which training uses for a large vocabulary; 0: the whole softmax
     carries: ClassVar[bool] = True
+    measures: ClassVar[tuple[str, ...]] = ("forward", "backward")  # the losses of two directions
     heads: ClassVar[tuple[str, ...]] = ("target", "next", "both")
 
     def __post_init__(self) -> None:
@@ -69,7 +70,8 @@ class TeacherForcing(Objective):
         if isinstance(model, ReadsBothWays):
             halves = zip(model.halves(batch), (None, None) if state is None else state)
             (one, ahead), (other, behind) = (self(half, part, step, None, before) for (half, part), before in halves)
-            return {"nll": (one["nll"] + other["nll"]) / 2}, None if ahead is None else (ahead, behind)
+            sums = {"nll": (one["nll"] + other["nll"]) / 2, "forward": one["nll"], "backward": other["nll"]}
+            return sums, None if ahead is None else (ahead, behind)
         ratio = self.ratio_at(step)
         features, after = forced(model, batch, state) if ratio == 1.0 else mixed(model, batch, ratio, state)
         sampled = self.sampled if features.requires_grad else 0  # an evaluation is exact

@@ -6,10 +6,11 @@ from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig
+from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
-from regard.recipes.classifiers import classify, multilabel, rate
+from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
+    awd_lstm,
     bigram,
     context2vec,
     elmo,
@@ -21,6 +22,7 @@ from regard.recipes.language_models import (
     shakespeare_cpu,
     text,
     text8,
+    ulmfit,
     wikitext103,
 )
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
@@ -58,6 +60,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,
     "classify": classify,
+    "tag": tag,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,
@@ -76,6 +79,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "ptb-char": ptb_char,
     "text8": text8,
     "wikitext103": wikitext103,
+    "awd-lstm": awd_lstm,
+    "ulmfit": ulmfit,
     "context2vec": context2vec,
     "word2vec": word2vec,
     "glove": glove,
@@ -84,7 +89,12 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 KINDS: Kinds = {
     "recipe": RECIPES,
     "data": DATA,
-    "model": {**MODELS, **CELLS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
+    "model": {
+        **MODELS,
+        **CELLS,
+        **{name: without_vocabularies(config) for name, config in SIZES.items()},
+        "vectors": WordVectorsConfig,  # of a file, as the extractor of another model
+    },
     "head": HEADS,
     "objective": OBJECTIVES,
     "task": TASKS,

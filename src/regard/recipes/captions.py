@@ -49,7 +49,7 @@ def flickr8k() -> Recipe:
         model=CaptionerConfig(encoder="features", width=512, embed=256, decoder="attend", dropout=0.5),
         objective=Captioning(smoothing=0.1),
         plan=Plan(
-            steps=6000, batch_tokens=4096, rate=5e-4, warmup=200, evaluate=500, samples=1000, patience=4, select="bleu4"
+            steps=2500, batch_tokens=4096, rate=5e-4, warmup=200, evaluate=250, samples=1000, patience=4, select="bleu4"
         ),
         metrics=("bleu4", "cider"),
     )

@@ -1,7 +1,9 @@
-"""Recipes for your own texts with a class, several labels or a number each."""
+"""Recipes for your own texts with a class, several labels or a number each, or a tag for each word."""
 
+from regard.data.conll import Conll
 from regard.data.labelled import Labelled, MultiLabelled, Rated
-from regard.models import KimConfig, StructuredConfig
+from regard.heads import CrfHeadConfig
+from regard.models import BiLstmConfig, KimConfig, StructuredConfig
 from regard.objectives import BinaryAnswers, Classification, Regression
 from regard.recipes.recipe import Plan, Recipe
 
@@ -55,4 +57,36 @@ def rate() -> Recipe:
         objective=Regression(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5),
         metrics=("mse", "pearson", "spearman"),
+    )
+
+
+def tag() -> Recipe:
+    """A tagger of the words of your own sentences, such as one that finds names: `data.train=FILE`.
+
+    The file has a word on each line, and its tag in the column `data.column`, as in CoNLL-2003. The model is a
+    bidirectional LSTM over words and their characters, with a conditional random field (Lample et al. 2016; Ma & Hovy
+    2016). `model.embedding=FILE` fills the word embeddings with vectors. `from=DIR` adds the states of another model to
+    the vectors of the words: a language model, a translator, or word vectors; `model.tune=true` trains it too.
+    `head=tag` leaves the random field out.
+    """
+    return Recipe(
+        name="tag",
+        title="a tagger of the words of your own sentences",
+        data=Conll(),
+        model=BiLstmConfig(),
+        objective=Classification(),
+        head=CrfHeadConfig(),
+        plan=Plan(
+            epochs=30,
+            batch_tokens=1024,
+            rate=2e-3,
+            schedule="linear",
+            warmup=100,
+            decay=0.0,
+            clip=5.0,
+            evaluate=400,
+            patience=10,
+            select="entity_f1",
+        ),
+        metrics=("entity_f1", "entity_precision", "entity_recall", "accuracy"),
     )

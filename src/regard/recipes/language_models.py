@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
+from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.sources import Lines
-from regard.data.streams import Shakespeare
+from regard.data.streams import Book, Shakespeare
 from regard.models import (
     BertConfig,
     BigramConfig,
@@ -14,7 +14,7 @@ from regard.models import (
     LstmnConfig,
     RecurrentLmConfig,
 )
-from regard.objectives import ContextSampling, Counting, MaskedTokens, TeacherForcing
+from regard.objectives import ContextSampling, Counting, MaskedTokens, RegularisedActivations, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe
 
 
@@ -63,8 +63,8 @@ def elmo() -> Recipe:
         data=Lines(tokens="word", vocab=50_000),
         model=ElmoConfig(),
         objective=TeacherForcing(),
-        plan=Plan(steps=3000, batch_tokens=2048, rate=2e-3, clip=1.0, evaluate=300),
-        metrics=("perplexity",),
+        plan=Plan(steps=3000, batch_tokens=2048, rate=2e-3, evaluate=300),
+        metrics=("perplexity", "forward", "backward"),
     )
 
 
@@ -189,7 +189,7 @@ def ptb_char() -> Recipe:
         title="the Penn Treebank by characters, an LSTM",
         data=PtbChar(),
         model=RecurrentLmConfig(width=600, embed=128, layers=2, dropout=0.2),
-        plan=Plan(steps=20_000, batch_tokens=64 * 150, rate=2e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
+        plan=Plan(steps=40_000, batch_tokens=64 * 150, rate=4e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
     )
 
 
@@ -225,4 +225,77 @@ def wikitext103() -> Recipe:
             divide=4,
         ),
         plan=Plan(steps=200_000, batch_tokens=64 * 140, warmup=2000, decay=0.0, clip=0.25, evaluate=5000),
+    )
+
+
+def awd_lstm() -> Recipe:
+    """WikiText-2 by words: AWD-LSTM of 33 million parameters (Merity et al. 2018), published with a perplexity of 68.6.
+
+    `data=ptb model.input_dropout=0.4 model.hidden_dropout=0.25 plan.batch_tokens=1400 plan.evaluate=664` has the
+    published settings for the Penn Treebank: 24 million parameters, a perplexity of 60.0.
+    """
+    return Recipe(
+        name="awd-lstm",
+        title="WikiText-2 by words, AWD-LSTM: weight drop, variational dropout, averaged SGD",
+        data=WikiText2(spread=0.07),
+        model=RecurrentLmConfig(
+            width=400,
+            embed=400,
+            hidden=1150,
+            layers=3,
+            tied=True,
+            dropout=0.4,
+            input_dropout=0.65,
+            hidden_dropout=0.2,
+            embedding_dropout=0.1,
+            weight_drop=0.5,
+            variational=True,
+        ),
+        objective=RegularisedActivations(ar=2.0, tar=1.0),
+        plan=Plan(
+            steps=280_000,  # 750 epochs
+            batch_tokens=80 * 70,
+            optimizer="asgd",
+            trigger=5,
+            rate=30.0,
+            schedule="constant",
+            warmup=0,
+            decay=1.2e-6,
+            clip=0.25,
+            evaluate=372,  # an epoch
+        ),
+        metrics=("perplexity",),
+    )
+
+
+def ulmfit() -> Recipe:
+    """ULMFiT (Howard & Ruder 2018): an AWD-LSTM language model of your own general text, `data.train=FILE`.
+
+    `regard train classify from=runs/ulmfit data.train=FILE` then goes through the further stages of ULMFiT, with the
+    settings in `plan.finetune`: it tunes the language model on the texts, then trains the classifier.
+    """
+    base = awd_lstm()
+    return replace(
+        base,
+        name="ulmfit",
+        title="a language model of your own text, for classifiers that start from it (ULMFiT)",
+        data=Book(tokens="bpe", vocab=16_000, window=70, order="contiguous", spread=0.07),
+        model=replace(
+            base.model, dropout=0.1, input_dropout=0.25, hidden_dropout=0.15, embedding_dropout=0.02, weight_drop=0.2
+        ),
+        plan=Plan(
+            steps=10_000,
+            batch_tokens=80 * 70,
+            rate=2e-3,
+            betas=(0.8, 0.99),
+            schedule="triangular",
+            decay=0.01,
+            clip=0.25,
+            evaluate=500,
+            finetune=(
+                *("plan.tune_lm=10", "plan.rate=0.004", "plan.schedule=triangular", f"plan.layer_decay={1 / 2.6:.4f}"),
+                *("plan.unfreeze=epoch", "plan.epochs=10", "plan.evaluate=100", "plan.patience=0"),
+                *("head.pool=concat", "head.hidden=relu", "head.inner=50"),
+            ),
+        ),
     )

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
+from regard.data.conll import Conll
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
-from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
@@ -35,12 +36,13 @@ from regard.objectives import (
     ProfessorForcing,
     Recall,
     Regression,
+    RegularisedActivations,
     TeacherForcing,
 )
 from regard.synonyms import known_as
 from regard.tasks import Task, fits, reads_inputs
 
-Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
+Schedule = Literal["constant", "linear", "cosine", "triangular", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
 VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
@@ -58,6 +60,8 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "texts": TextsOf,
+    "conll": Conll,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,
@@ -76,6 +80,7 @@ DATA: dict[str, type[Any]] = {
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
+    "regularised": RegularisedActivations,
     "counts": Counting,
     "professor": ProfessorForcing,
     "guided": GuidedAlignment,
@@ -104,14 +109,21 @@ class Plan:
     accumulate: int = 1  # number of batches per step, on each rank
     rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
     schedule: Schedule = "cosine"  # how the rate decays after the warm-up; noam: 1/√step, divided by √width
+    cut: float = 0.1  # triangular: the part of the steps in which the rate rises; there is no other warm-up
+    ratio: float = 32.0  # triangular: the highest rate divided by the lowest
     warmup: int = 100  # number of steps in which the rate rises to its maximum
-    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"  # the optimiser; sgd has momentum 0.9
+    # The optimiser. sgd has momentum 0.9; asgd has none, and averages the weights from a trigger on.
+    optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adamw"
+    trigger: int = 5  # asgd: averaging starts at a loss above the best one that is so many evaluations old, or older
     betas: tuple[float, float] = (0.9, 0.999)  # adam: the decays of its means of the gradient and the squared gradient
     epsilon: float = 1e-8  # adam: number added to the root of the mean squared gradient
     decay: float = 0.01  # weight decay of matrices and embeddings; adam has none
     layer_decay: float = 1.0  # each layer's rate is that of the layer above times this (Howard & Ruder 2018, §3.2)
     freeze: int | tuple[str, ...] = 0  # layers that are not trained: how many from the input on, or their names
-    unfreeze: int = 0  # number of steps after which the next layer from the top starts to train; 0: all train at once
+    # Steps after which the next layer from the top starts to train, or epoch: one layer an epoch; 0: all train at once.
+    unfreeze: int | Literal["epoch"] = 0
+    tune_lm: float = 0.0  # epochs in which a language model of the texts is trained first; the body starts from it
+    finetune: tuple[str, ...] = ()  # settings of a classifier that starts from this run (from=DIR); it may change them
     clip: float = 1.0  # the largest norm of the gradient; 0: no clipping
     seed: int = 1  # random seed of the initial weights, the order of the examples and the dropout
     device: str = "auto"  # where the model runs: auto, cpu, cuda or cuda:N
@@ -129,8 +141,10 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("steps", "accumulate", "log", "evaluate", "keep"):
             self._at_least(name, 1)
-        for name in ("warmup", "decay", "clip", "threads", "samples", "patience", "unfreeze"):
+        for name in ("warmup", "decay", "clip", "threads", "samples", "patience", "trigger", "tune_lm"):
             self._at_least(name, 0)
+        if self.unfreeze != "epoch":
+            self._at_least("unfreeze", 0)
         self._at_least("batch_tokens", 2)
         if self.threads > MOST_THREADS:
             raise UserError(f"plan.threads={self.threads}: give at most {MOST_THREADS}, or 0 for torch's default.")
@@ -143,6 +157,10 @@ class Plan:
             raise UserError(f"plan.epsilon={self.epsilon}: give a number above 0, such as 1e-8.")
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"plan.layer_decay={self.layer_decay}: give a number above 0, at most 1 (none).")
+        if not 0 < self.cut < 1:
+            raise UserError(f"plan.cut={self.cut}: give a number between 0 and 1, such as 0.1.")
+        if not self.ratio >= 1:
+            raise UserError(f"plan.ratio={self.ratio}: give 1 or more, such as 32.")
         if isinstance(self.freeze, int):
             self._at_least("freeze", 0)
         for name in ("epochs", "minutes"):

@@ -114,7 +114,7 @@ def jsb() -> Recipe:
         plan=Plan(
             steps=3500,
             batch_tokens=1024,
-            rate=2e-3,
+            rate=6e-3,
             schedule="linear",
             warmup=100,
             decay=0.0,
@@ -134,8 +134,8 @@ def nottingham() -> Recipe:
         name="nottingham",
         title="the next keys of folk tunes (Nottingham)",
         data=PolyphonicMusic("nottingham"),
-        model=replace(base.model, layers=4, kernel=6, dropout=0.2, embedding_dropout=0.1),
-        plan=replace(base.plan, steps=6000, batch_tokens=4096, evaluate=200),
+        model=replace(base.model, layers=4, kernel=6, dropout=0.3, embedding_dropout=0.1),
+        plan=replace(base.plan, steps=5000, batch_tokens=8192, evaluate=200),
     )
 
 

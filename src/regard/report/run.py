@@ -11,6 +11,7 @@ from regard.config import format_value, tree
 from regard.recipes import Recipe
 from regard.render import AttentionView, ImageView
 from regard.report.classes import class_report
+from regard.report.entities import entity_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
@@ -92,7 +93,9 @@ class Outcome:
         return Gallery("The n-grams that won the filters", [look_filters(self.model, text) for text in self.texts])
 
     def class_sections(self) -> list[Section]:
-        """The scores by class and the confusion matrix, if the model predicts classes."""
+        """The scores by class and the confusion matrix, or the scores by type of entity, if there are classes."""
+        if tagged := entity_report(self.model, self.examples):
+            return list(tagged.tables())
         found = class_report(self.model, self.examples)
         return (
             [] if found is None else [one for one in (found.table(), found.confusion_table(), found.heatmap()) if one]

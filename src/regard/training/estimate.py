@@ -19,9 +19,9 @@ from regard.data.words import Sentences
 from regard.recipes import KINDS, Plan, Recipe
 from regard.tensor_tree import signature
 from regard.training.evaluate import check_evaluation
+from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, train
 from regard.training.prepare import Prepared, prepare
-from regard.training.warm_start import WarmStart
 
 FILLING = 64  # the most batches that are read to fill a memory
 TIMED = 5  # batches that are timed; the first is a warm-up and is not counted
@@ -67,7 +67,7 @@ class SelectedBatches:
 
 def estimate(
     recipe: Recipe,
-    init: WarmStart | None = None,
+    init: Start | None = None,
     kinds: Kinds = KINDS,
     report: Report | None = None,
     ranks: int = 1,

@@ -28,6 +28,7 @@ from regard.verbs.captioning import AT_ONCE, caption
 from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import translate
+from regard.verbs.tagging import word_tags
 
 N = TypeVar("N", int, float, Tensor)
 
@@ -38,8 +39,9 @@ METRIC_FIELDS = {
     "weights": {"source", "target"},
     "regions": {"image", "target"},
     "predictions": set[str](),
+    "tags": {"text", "tags"},
 }
-CHEAP = ("sums", "predictions")  # what metrics need if they need one forward pass and no decoding
+CHEAP = ("sums", "predictions", "tags")  # what metrics need if they need one forward pass and no decoding
 TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 WITH = {"alignment": ("chance",), "pointing": ("pointing_chance",)}  # metrics that are reported together with others
 
@@ -88,6 +90,8 @@ def evaluate(
             given["weights"] = _attention(model, linked, batch_tokens, share), [example.links for example in linked]
     if "predictions" in needed:
         given["predictions"] = predictions(model, examples, batch_tokens, share)
+    if "tags" in needed:
+        given["tags"] = _tags(model, examples, batch_tokens, share), [example.tags for example in examples]
     if "regions" in needed:
         named = [example for example in examples if getattr(example, "regions", ())]
         if named and aligning(model) is not None:
@@ -146,6 +150,17 @@ def predictions(
 
     outputs, targets = zip(*_in_place(groups, share(groups, work)))
     return decide(np.array(outputs), np.array(targets), model.module.config.threshold)
+
+
+def _tags(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Share) -> list[list[str]]:
+    """The tags that a model finds for the words of each example."""
+    texts = [example.text for example in examples]
+
+    def work(group: list[int]) -> list[list[str]]:
+        return word_tags(model, [texts[place] for place in group], batch_tokens)
+
+    groups = list(grouped([len(text.split()) for text in texts], batch_tokens))
+    return _in_place(groups, share(groups, work))
 
 
 def _one_class(logits: Floats, classes: Values, threshold: float) -> tuple[Flags, Flags]:

@@ -38,6 +38,7 @@ from regard.training.prepare import Prepared
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
+TUNED = "tuned"  # in the directory of a classifier: the run of its language model, see `regard.training.tuning`
 FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of a run, besides its steps
 
 # Settings that a resumed run may change: they do not change the update of a step. For plan.accumulate that is true only
@@ -72,8 +73,8 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
             raise UserError(f"{out}: its recipe.json is not that of a run ({error}); {cure}.") from error
     paths = [path.relative_to(out) for path in (*out.glob("*"), *out.glob("steps/*"))]
     seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
-    # A run that was killed before its recipe was written has left step 0.
-    if not is_run(out) and not seen <= {"latest", "steps", "steps/000000"}:
+    # A run that was killed before its recipe was written has left step 0, or the run of its language model.
+    if not is_run(out) and not seen <= {"latest", "steps", "steps/000000", *([TUNED] if is_run(out / TUNED) else [])}:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
         raise UserError(f"{out}: holds no run to resume; leave out --resume (in Python: existing) to start one.")
@@ -131,6 +132,8 @@ def lock_run(out: Path) -> Iterator[None]:
 
 def clear(out: Path) -> None:
     """Remove the files and steps of a run, and nothing else. The recipe is last: after a kill it is still a run."""
+    if is_run(out / TUNED):
+        clear(out / TUNED)
     with as_user_error(out):
         discard([path for path in (out / "steps").glob("*") if path.name.isdecimal() or path.name == ".old"])
         with suppress(OSError):  # there is none, or it has other files

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from regard.stored import format_shape, shape_error
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
 from regard.training.optim import (
+    TRIGGER,
+    AveragedSgd,
     build_optimizer,
     optimizer_state,
     place_in_schedule,
@@ -66,6 +69,25 @@ class GradientTrainer:
             self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried, self._passed
         )
 
+    def evaluated(self, loss: float) -> None:
+        """Take note of the validation loss of the present step, which may start the averaging of weights."""
+        if isinstance(self.optimizer, AveragedSgd):
+            self.optimizer.evaluated(loss)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside the block, the model has the averaged weights of `plan.optimizer=asgd`, and the state has the others.
+
+        Without averaging, nothing changes.
+        """
+        if isinstance(self.optimizer, AveragedSgd):
+            self.optimizer.swap()
+        try:
+            yield
+        finally:
+            if isinstance(self.optimizer, AveragedSgd):
+                self.optimizer.swap()
+
     def state(self) -> dict[str, Tensor]:
         """The state of the optimiser, the weights that the objective trains beside the model, and the carried states.
 
@@ -77,6 +99,7 @@ class GradientTrainer:
         in_turn = [lane for of_ranks in every for lane in of_ranks]
         return {
             **{f"optimizer/{name}": value for name, value in optimizer_state(self.optimizer, self.loss_module).items()},
+            **(self.optimizer.trigger_state() if isinstance(self.optimizer, AveragedSgd) else {}),
             **({} if own is None else {f"objective/{name}": value for name, value in own.state_dict().items()}),
             **{f"lanes/{lane}/{at}": value for lane, found in enumerate(in_turn) for at, value in enumerate(found)},
         }
@@ -87,11 +110,13 @@ class GradientTrainer:
             for part in ("optimizer/", "objective/", "lanes/")
         )
         own = self.loss_module.own
+        if isinstance(self.optimizer, AveragedSgd):
+            self.optimizer.restore_trigger(state)
         shapes = state_shapes(self.optimizer, self.loss_module, self._plan, step, optimizer)
         own_shapes = {} if own is None else {name: value.shape for name, value in own.state_dict().items()}
         expected = {f"optimizer/{name}": shape for name, shape in shapes.items()}
         expected |= {f"objective/{name}": shape for name, shape in own_shapes.items()}
-        found = {name: value.shape for name, value in state.items() if not name.startswith("lanes/")}
+        found = {name: value.shape for name, value in state.items() if not name.startswith(("lanes/", f"{TRIGGER}/"))}
         if wrong := shape_error(found, expected):
             raise UserError(wrong)
         for name, value in optimizer.items():
@@ -100,6 +125,8 @@ class GradientTrainer:
         if own is not None:
             own.load_state_dict(objective)
         restore_optimizer(self.optimizer, self.loss_module, optimizer)
+        if isinstance(self.optimizer, AveragedSgd):
+            self.optimizer.swap()  # a step is saved with its averaged weights
         if step and self._batches.batch(0).segment is not None:
             self._restore_lanes(lanes)
 

@@ -1,7 +1,7 @@
 """The learning rate of each step, the optimisers, and their state by the name of each weight."""
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,10 @@ STATE = {  # the tensors that an optimiser has for each weight that it has chang
     "adamw": ("step", "exp_avg", "exp_avg_sq"),
     "adam": ("step", "exp_avg", "exp_avg_sq"),
     "sgd": ("momentum_buffer",),
+    "asgd": (),  # after the trigger, it has MEAN for all weights
 }
+MEAN = "mean"  # the averaged weights of asgd
+TRIGGER = "trigger"  # before the names of the numbers that asgd has once, not for each weight
 UNUSED = "unused"  # an empty tensor in the place of the state of a weight that never had a gradient
 INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
 
@@ -33,12 +36,18 @@ def place_in_schedule(plan: Plan, step: int, passed: float = 0.0) -> float:
 def rate_at(plan: Plan, step: float, width: int) -> float:
     """The learning rate of step 0, 1, …: a linear warm-up to `plan.rate`, then the decay that `plan.schedule` names.
 
+    The triangle rises from rate / ratio in the first `plan.cut` of the steps and falls back to it at the last step.
+
     `step` is a `place_in_schedule`; `width` is the model's. Only noam uses the width: rate · width^-½ · min(n^-½, n ·
     warmup^-1½) for n = step + 1 (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
     """
     if plan.schedule == "noam":
         n, warmup = step + 1, max(plan.warmup, 1)
         return plan.rate * width**-0.5 * min(n**-0.5, n * warmup**-1.5)
+    if plan.schedule == "triangular":  # Howard & Ruder 2018, eq. 3
+        cut = plan.cut * plan.steps
+        height = step / cut if step < cut else max(1 - (step - cut) / (plan.steps - cut), 0.0)  # 0 … 1
+        return plan.rate * (1 + height * (plan.ratio - 1)) / plan.ratio
     if step < plan.warmup:
         return plan.rate * (step + 1) / plan.warmup
     done = (step - plan.warmup) / max(plan.steps - plan.warmup, 1)  # 0 … 1 over the steps after the warm-up
@@ -79,6 +88,69 @@ def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:
             return Adam(groups, lr=plan.rate, betas=plan.betas, eps=plan.epsilon, fused=True)
         case "sgd":
             return SGD(groups, lr=plan.rate, momentum=0.9, fused=True)
+        case "asgd":
+            return AveragedSgd(groups, plan.rate, plan.trigger)
+
+
+class AveragedSgd(SGD):
+    """SGD without momentum, whose weights are averaged from a trigger on: NT-ASGD (Merity et al. 2018, algorithm 1).
+
+    The trigger is an evaluation whose loss is above the lowest of the losses before the last `trigger` evaluations. The
+    mean is over the weights at the trigger and after each later step. It is computed after the update, outside of any
+    CUDA graph of the forward and backward pass.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], rate: float, trigger: int) -> None:
+        super().__init__(groups, lr=rate, fused=True)
+        self.trigger = trigger
+        self.losses: list[float] = []  # of the evaluations before the trigger
+        self.averaged = 0  # weights in the mean; 0: before the trigger
+
+    @property
+    def weights(self) -> list[Tensor]:
+        return [weight for group in self.param_groups for weight in group["params"]]
+
+    def evaluated(self, loss: float) -> None:
+        """Start to average if the loss of this evaluation is the trigger."""
+        if self.averaged:
+            return
+        earlier = self.losses[: len(self.losses) - self.trigger] if len(self.losses) > self.trigger else []
+        self.losses.append(loss)
+        if earlier and loss > min(earlier):
+            self.averaged = 1
+            for weight in self.weights:
+                self.state[weight][MEAN] = weight.detach().clone()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = super().step(closure)
+        if self.averaged:
+            self.averaged += 1
+            for weight in self.weights:
+                self.state[weight][MEAN].lerp_(weight, 1 / self.averaged)
+        return loss
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the weights and their mean, in place, so that CUDA graphs stay valid."""
+        for weight in self.weights if self.averaged else ():
+            mean = self.state[weight][MEAN]
+            before = weight.clone()
+            weight.copy_(mean)
+            mean.copy_(before)
+
+    def trigger_state(self) -> dict[str, Tensor]:
+        """The losses before the trigger, and how many weights the mean has."""
+        numbers = {"losses": torch.tensor(self.losses, dtype=torch.double), "averaged": torch.tensor(self.averaged)}
+        return {f"{TRIGGER}/{name}": value for name, value in numbers.items()}
+
+    def restore_trigger(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `trigger_state` returned."""
+        found = {name: state.get(f"{TRIGGER}/{name}") for name in ("losses", "averaged")}
+        losses, averaged = found["losses"], found["averaged"]
+        if losses is None or averaged is None or losses.dim() != 1 or averaged.dim() or averaged < 0:
+            raise UserError(f"{TRIGGER}: not the state of plan.optimizer=asgd")
+        self.losses, self.averaged = losses.tolist(), int(averaged)
 
 
 class LayerWeights(NamedTuple):
@@ -112,6 +184,7 @@ def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
             raise UserError(f"plan.freeze={','.join(frozen)}: the model has no layer {name}.{nearest(name, names)}")
     if len(set(frozen)) == len(names):
         raise UserError(f"plan.freeze={format_value(plan.freeze)}: all {len(names)} layers are frozen; give fewer.")
+    assert plan.unfreeze != "epoch", "`prepare` makes it a number of steps"
     trained = [name for name in reversed(names) if name not in frozen]
     return [
         LayerWeights(
@@ -157,6 +230,9 @@ def state_shapes(
     groups = (group for group in optimizer.param_groups if group["start"] < step)
     changed = {weight for group in groups for weight in group["params"]}
     shapes: dict[str, torch.Size] = {}
+    if isinstance(optimizer, AveragedSgd):
+        averaged = set(optimizer.weights if optimizer.averaged else ())
+        return {f"{name}/{MEAN}": weight.shape for name, weight in module.named_parameters() if weight in averaged}
     for name, weight in module.named_parameters():
         if weight in changed and f"{name}/{UNUSED}" in found:
             shapes[f"{name}/{UNUSED}"] = torch.Size([0])

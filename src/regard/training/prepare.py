@@ -15,7 +15,8 @@ from regard.data.batches import LENGTHS, Batches
 from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import Field, TextField, encode, fit_fields, in_direction
+from regard.data.fields import Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
     RunningText,
@@ -33,13 +34,13 @@ from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
-from regard.objectives.objective import CountsTargets, LossModule, ReadsSpelling, Trainer
+from regard.objectives.objective import CountsBatches, LossModule, ReadsSpelling, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
+from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed
 from regard.training.parallel import ALONE, Ranks
-from regard.training.warm_start import WarmStart
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
@@ -73,14 +74,15 @@ class Prepared:
             torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
         model = self.config.build()
-        if counting := [part for part in model.modules() if isinstance(part, CountsTargets)]:
+        if counting := [part for part in model.modules() if isinstance(part, CountsBatches)]:
             for batch in self.batches.part(0, 1):
                 for part in counting:
-                    part.count_targets(batch["targets"])
-        if spelling := [part for part in model.modules() if isinstance(part, ReadsSpelling)]:
+                    part.count_batch(batch)
+        if self.config.characters:  # not the characters of an extractor, whose words are its own
             names = _spelled_names(next(each for each in self.fields.values() if isinstance(each, TextField)).tokenizer)
-            for spelled in spelling:
-                spelled.set_words(names)
+            for spelled in model.modules():
+                if isinstance(spelled, ReadsSpelling):
+                    spelled.set_words(names)
         return LossModule(model, self.recipe.objective, self.fields).to(self.device)
 
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
@@ -127,7 +129,7 @@ class Prepared:
 def prepare(
     recipe: Recipe,
     folder: Path | None = None,
-    given: WarmStart | None = None,
+    given: Start | None = None,
     kinds: Kinds = KINDS,
     report: Report | None = None,
     whole: bool = True,
@@ -155,9 +157,10 @@ def prepare(
         else:
             if isinstance(corpus.train, TextExamples):  # a large text
                 sample = tokenizer_sample(recipe.data, corpus.train, report)
-            fields = fit_fields(task.fields, sample, recipe.data)
+            fields = fit_fields(field_kinds(task.fields, recipe.model.reads_words), sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
-        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
+        names = {name: field.names for name, field in fields.items() if isinstance(field, LabelField)}
+        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None).with_names(names)
         fields = in_direction(fields, config.direction)
     for name, field in fields.items():
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
@@ -197,8 +200,14 @@ def prepare(
 
 
 def _with_steps(recipe: Recipe, batches: float) -> Recipe:
-    """The recipe with `plan.steps` from `plan.epochs`, if that is given; `batches` is the batches of an epoch."""
+    """The recipe with `plan.steps` from `plan.epochs`, if that is given, and `plan.unfreeze` as a number of steps.
+
+    `batches` is the batches of an epoch.
+    """
     plan = recipe.plan
+    if plan.unfreeze == "epoch":
+        plan = replace(plan, unfreeze=max(1, math.ceil(batches / plan.accumulate)))
+        recipe = replace(recipe, plan=plan)
     if plan.epochs is None:
         return recipe
     if recipe.objective.learns_by == "counts":
@@ -210,7 +219,8 @@ def _with_steps(recipe: Recipe, batches: float) -> Recipe:
 def _warnings(recipe: Recipe, corpus: Corpus, running: bool) -> Iterator[str]:
     """What is probably a mistake in the plan or in the size of the validation set."""
     plan, valid = recipe.plan, len(corpus.valid)
-    if plan.warmup >= plan.steps and recipe.objective.learns_by == "gradients":
+    warms_up = plan.schedule != "triangular" and recipe.objective.learns_by == "gradients"
+    if plan.warmup >= plan.steps and warms_up:
         reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup:.0%} of its maximum"
         cure = f"lower plan.warmup, or raise plan.{'steps' if plan.epochs is None else 'epochs'}"
         yield f"plan.warmup={plan.warmup}: the run has {plan.steps} steps, so {reached}; {cure}."
@@ -241,7 +251,8 @@ def _windows(
         if not recipe.objective.carries:
             why = "this objective starts every window from a fresh state"
             raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
-        return Streams(ids, window, plan.batch_tokens, plan.seed, plan.accumulate * ranks, key), part
+        lanes = plan.accumulate * ranks
+        return Streams(ids, window, plan.batch_tokens, plan.seed, lanes, key, recipe.data.spread), part
     return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
 
 

@@ -7,7 +7,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,14 @@ from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
 from regard.file_io import append_line
 from regard.models import Model
-from regard.objectives.objective import Step
+from regard.objectives.objective import AveragesWeights, Step
 from regard.recipes import Recipe, with_kinds
 from regard.stored import stored_recipe
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
+from regard.training.extractor import Start
 from regard.training.folder import (
+    TUNED,
     Existing,
     RunState,
     check_batches,
@@ -46,8 +48,9 @@ from regard.training.interrupt import SignalGuard
 from regard.training.loop import require_finite
 from regard.training.optim import place_in_schedule
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
-from regard.training.prepare import prepare
-from regard.training.warm_start import Transfer, WarmStart
+from regard.training.prepare import Prepared, prepare
+from regard.training.tuning import tuned_start, tuning_recipe
+from regard.training.warm_start import Transfer, WarmStart, warm_start_from
 from regard.verbs.loaded import Loaded
 
 
@@ -58,20 +61,23 @@ class Run:
     (from `warm_start_from` another run or a public checkpoint) has the first weights, with the model's settings and the
     tokenizers. A second iteration continues the first. Several `ranks` iterate, evaluate and save together; only the
     first writes. `kinds` adds a user's own tables to `regard.recipes.KINDS`. `report` is called while a large text is
-    encoded.
+    encoded. With `plan.tune_lm`, the run of a language model in `out/tuned` comes first, and yields its events too.
     """
+
+    prepared: Prepared
 
     def __init__(
         self,
         recipe: Recipe | None,
-        out: Path,
+        out: str | Path,
         existing: Existing = "refuse",
-        init: WarmStart | None = None,
+        init: Start | None = None,
         ranks: Ranks = ALONE,
         kinds: Kinds | None = None,
         report: Report | None = None,
     ) -> None:
         self.kinds = kinds = with_kinds(kinds)
+        out = Path(out)
         check_folder(out, existing, kinds)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
@@ -86,6 +92,13 @@ class Run:
             before = resolve(out, ("latest",))
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
+        self._tuning: Run | None = None  # the run of the language model that comes first
+        if recipe.plan.tune_lm and before is None:
+            first = tuning_recipe(recipe, init if isinstance(init, WarmStart) else None, kinds)
+            self._tuning = Run(first, out / TUNED, "overwrite", init, ranks, kinds, report)
+            init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
+        elif recipe.plan.tune_lm and before and not int(before.name):
+            self._tuning = Run(None, out / TUNED, "resume", None, ranks, kinds, report)
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
         self.transfer: Transfer | None = None  # what a warm start loaded
@@ -111,7 +124,7 @@ class Run:
                 self.state = RunState(data=digest, batches=plan.accumulate * ranks.count)
                 if init:
                     self.transfer = init.load_into(self.model, recipe)
-                else:
+                if init is None or init.fills_embeddings:
                     self._vectors = self.prepared.init_embeddings(self.model)
         self._last: Step | None = None  # the last step of this process
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none
@@ -129,6 +142,12 @@ class Run:
         """The model that is trained."""
         return cast(Model, self.trainer.model)
 
+    @property
+    def where(self) -> str:
+        """The present step, in words."""
+        tuning = self._tuning
+        return f"step {self.state.step}" if tuning is None else f"step {tuning.state.step} of the language model"
+
     def __iter__(self) -> Iterator[Event]:
         """Train to the end. An interrupt saves the last step; so does the end of iteration or a lack of memory, but not
         with several ranks, since these are not at the same step then."""
@@ -139,6 +158,8 @@ class Run:
                     make_folder(self._folder)
                     lock.enter_context(lock_run(self._folder))
                 saved = self._write_folder()
+                if self._tuning is not None:
+                    yield from self._tune(self._tuning)
                 yield self._started()
                 yield from saved
                 yield from self._train(guard)
@@ -159,11 +180,16 @@ class Run:
         """Create the directory. The first weights are written before the recipe, so that every run has weights."""
         new = self.saved < 0
         if not self.ranks.first:
+            if new and self._tuning is not None:
+                self._tuning._write_folder()
             return [self._save()] if new else []
         if new:
             check_folder(self._folder, self._existing, self.kinds)  # again: it was not locked before
             if is_run(self._folder):
                 clear(self._folder)
+            if self._tuning is not None:  # first, since a run that has a recipe can be resumed
+                make_folder(self._tuning._folder)
+                self._tuning._write_folder()
         elif read_pointer(self._folder, "latest") != f"{self.saved:06d}":
             raise UserError(f"{self.out}: another process has trained this run meanwhile; start again with --resume.")
         events: list[Event] = [self._save()] if new else []
@@ -172,6 +198,13 @@ class Run:
         if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
             set_pointer(self._folder, "best", best)  # the process was killed between the two
         return events
+
+    def _tune(self, tuning: "Run") -> Iterator[Event]:
+        """Train the language model to its end, and start from its best step."""
+        yield from tuning
+        self.transfer = warm_start_from(tuning.out, self.kinds).load_into(self.model, self.recipe)
+        self._tuning = None  # frees its memory
+        self._save()
 
     def _train(self, guard: SignalGuard) -> Iterator[Event]:
         plan = self.recipe.plan
@@ -198,7 +231,8 @@ class Run:
                 began = time.perf_counter()
         reason, state = self._stop_reason(), self.state
         assert reason is not None
-        rising = self._learns_by_gradients and place_in_schedule(plan, state.step, self._passed()) < plan.warmup
+        warmup = plan.cut * plan.steps if plan.schedule == "triangular" else plan.warmup
+        rising = self._learns_by_gradients and place_in_schedule(plan, state.step, self._passed()) < warmup
         yield Finished(state.step, reason, state.best_step, state.best, state.seconds, rising)
 
     def _agree(self, guard: SignalGuard) -> tuple[bool, float]:
@@ -248,6 +282,8 @@ class Run:
         training = self.state.seconds - self.state.evaluating
         scores = self.evaluate(partial(self.ranks.share, immediate=guard.immediate))
         with guard.delayed():  # the log line and the state must agree
+            if isinstance(self.trainer, AveragesWeights):
+                self.trainer.evaluated(scores.values["loss"])
             stop, seconds = self._agree(guard)
             select = self.recipe.plan.select
             state = select_best(self.state, select, self.kinds["metric"][select], scores)
@@ -279,16 +315,21 @@ class Run:
             precision=choose_precision(recipe.plan.precision, prepared.device),
             long="truncate",
         )
-        with evaluation_mode(self.model, recipe.plan.compile):
+        with self._averaged(), evaluation_mode(self.model, recipe.plan.compile):
             return evaluate_step(model, prepared.corpus.valid, recipe, share)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Inside the block, the model has its averaged weights, if the trainer averages them."""
+        return self.trainer.averaged() if isinstance(self.trainer, AveragesWeights) else nullcontext()
 
     # -- events and files ----------------------------------------------------------------------------------------------
 
     def _save(self) -> Saved:
         path = self._folder / "steps" / f"{self.state.step:06d}"
-        training = self.trainer.state()  # all ranks call it: each may hold a part
-        if self.ranks.first:
-            path = save(self._folder, self.state, self.prepared, self.model, training)
+        with self._averaged():
+            training = self.trainer.state()  # all ranks call it: each may hold a part
+            if self.ranks.first:
+                path = save(self._folder, self.state, self.prepared, self.model, training)
         self.saved = self.state.step
         return Saved(self.state.step, path)
 

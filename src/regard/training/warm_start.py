@@ -15,7 +15,8 @@ from torch import Tensor
 from regard.checkpoint import read_step
 from regard.config import Kinds, format_value
 from regard.data.example import Tokens
-from regard.data.fields import Field, LabelField, TextField, fit_fields, read_tokenizer
+from regard.data.fields import Field, InputText, LabelField, TextField, fit_fields, read_tokenizer
+from regard.data.spelled import SpelledText
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.heads import HeadConfig
@@ -38,8 +39,12 @@ class WarmStart(NamedTuple):
     others: Mapping[str, Field] = {}  # the fields that are not text
     weights: Callable[[], Mapping[str, Tensor]] = dict  # a function, so that the weights are not kept in memory
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
+    objective: Any = None  # the objective of that run
+    finetune: tuple[str, ...] = ()  # the settings that it gives to a classifier, see `Plan.finetune`
     path: str = ""  # where the model is, for messages
     new_head: bool = False  # whether its own head is replaced even if the data needs such a head
+    words: SpelledText | None = None  # the field of the text of a model that reads words
+    fills_embeddings: bool = False  # the embeddings have weights already
 
     def __repr__(self) -> str:
         return f"<WarmStart {self.path}: {type(self.config).__name__}>"
@@ -59,7 +64,9 @@ class WarmStart(NamedTuple):
         texts, kept = iter(self.tokenizers), self.others if self._keeps_head(recipe) else {}
         fields: dict[str, Field] = {}
         for name, kind in task.fields.items():
-            if issubclass(kind, TextField):
+            if self.words is not None and kind is InputText:
+                fields[name] = self.words
+            elif issubclass(kind, TextField):
                 fields[name] = kind(next(texts))
             elif name in kept:
                 values, field = [getattr(example, name) for example in examples], kept[name]
@@ -82,7 +89,7 @@ class WarmStart(NamedTuple):
         unused = []
         for name, tensor in given.items():
             place = self._place(name, head, self._keeps_head(recipe))
-            if place not in expected:
+            if place not in expected or not expected[place].numel():  # a body has no counts of tokens
                 unused.append(name)
             elif expected[place].shape != tensor.shape:
                 shapes = (format_shape(shape) for shape in (tensor.shape, expected[place].shape))
@@ -91,7 +98,7 @@ class WarmStart(NamedTuple):
             else:
                 taken[place] = tensor
         model.load_state_dict(taken, strict=False)
-        return Transfer(len(taken), _modules(set(expected) - set(taken)), _modules(unused))
+        return Transfer(len(taken), module_names(set(expected) - set(taken)), module_names(unused))
 
     def _keeps_head(self, recipe: Recipe) -> bool:
         return not self.new_head and bool(self.config.split()[1] == recipe.head)
@@ -124,7 +131,7 @@ class Transfer(NamedTuple):
         }
 
 
-def _modules(weights: Iterable[str]) -> tuple[str, ...]:
+def module_names(weights: Iterable[str]) -> tuple[str, ...]:
     """The modules that have these weights, in alphabetical order."""
     return tuple(sorted({name.rpartition(".")[0] or name for name in weights}))
 
@@ -144,7 +151,9 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
     model = load(path, "cpu", kinds=kinds)
     texts = {name: each for name, each in model.fields.items() if isinstance(each, TextField)}
     tokenizers = [each.tokenizer for each in texts.values()]
-    if model.recipe is not None:  # the field of a running text has no bos and no eos, but its file still has them
+    words = next((each for each in texts.values() if isinstance(each, SpelledText)), None)
+    # The field of a running text has no bos and no eos, but its file still has them.
+    if model.recipe is not None and words is None:
         tokenizers = read_step(Path(path), lambda step: [read_tokenizer(field_path(step, name)) for name in texts])
     if not tokenizers:
         raise UserError(f"from={path}: has no tokenizer; add its tokenizer.json.")
@@ -154,7 +163,10 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
         others={name: each for name, each in model.fields.items() if name not in texts},
         weights=lambda: load(path, "cpu", kinds=kinds).module.state_dict(),
         data=model.recipe.data if model.recipe else None,
+        objective=model.recipe.objective if model.recipe else None,
+        finetune=model.recipe.plan.finetune if model.recipe else (),
         path=str(path),
+        words=words,
     )
 
 
@@ -181,9 +193,10 @@ def warm_started(
     kept = head is not None and "head" not in stated and head.predicts in _heads_of(data, kinds)
     if kept:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
-    recipe = change(recipe, [*own, *changes], tables)
+    given = given._replace(finetune=_finetuning(given.finetune, body, data, stated, tables))
+    recipe = change(recipe, [*own, *given.finetune, *changes], tables)
     for role, was, now in (("model", body, recipe.model), *([("head", head, recipe.head)] if kept else [])):
-        for name in (field.name for field in fields(was) if "dropout" not in field.name):
+        for name in (field.name for field in fields(was) if "drop" not in field.name):
             before, after = (format_value(getattr(config, name)) or "none" for config in (was, now))
             if before != after:
                 raise UserError(f"{role}.{name}={after}: the model in {path} has {before}; leave it out.")
@@ -191,6 +204,21 @@ def warm_started(
     config = model if head is None else HeadedConfig(model, recipe.head if kept else head)
     given = given._replace(config=config, new_head="head" in stated)
     return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given
+
+
+def _finetuning(
+    settings: Sequence[str], body: Any, data: Any, stated: Mapping[str, str], kinds: Kinds
+) -> tuple[str, ...]:
+    """The settings of `plan.finetune` that apply to a classifier and its head, without those that the user states."""
+    heads = [kinds["head"][name] for name in _heads_of(data, kinds) if name in kinds["head"]]
+    if not heads or any(name in body.predicts for name in _heads_of(data, kinds)):
+        return ()  # the model goes on with what it predicts
+    head = kinds["head"].get(stated.get("head", ""), heads[0])
+    known = {f"head.{one.name}" for one in fields(head)}
+    length = {"plan.steps": "plan.epochs"}  # each is the length of a run
+    taken = {*stated, *(length[name] for name in stated if name in length)}
+    named = [(setting.partition("=")[0], setting) for setting in settings]
+    return tuple(one for name, one in named if name not in taken and (not name.startswith("head.") or name in known))
 
 
 def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str | Path, kinds: Kinds) -> None:

@@ -11,6 +11,7 @@ from regard.verbs.looking import look, view
 from regard.verbs.neighbours import Neighbour, neighbours
 from regard.verbs.scoring import Aligned, Scored, Units, align, aligned, score
 from regard.verbs.search import Translation, translate
+from regard.verbs.tagging import Tagged, tag
 
 __all__ = [
     "Aligned",
@@ -25,6 +26,7 @@ __all__ = [
     "Neighbour",
     "Piece",
     "Scored",
+    "Tagged",
     "Translation",
     "Units",
     "align",
@@ -40,6 +42,7 @@ __all__ = [
     "look",
     "neighbours",
     "score",
+    "tag",
     "translate",
     "view",
 ]

@@ -70,7 +70,7 @@ def gathered(
     """The vectors of texts that are read in batches of about the same length; `first` is the number of the first."""
     check_is_list(texts)
     check_layers(layers)
-    model.expect("embed", not model.reads_images)
+    model.expect("embed", not model.reads_images and not model.module.config.reads_words)
     none = np.zeros((0, model.module.config.width), dtype=np.float32)
     found = [none for _ in texts]
     read = _word_states if model.module.config.characters else _token_states

@@ -55,6 +55,14 @@ def row_of(model: Loaded, pair: IdPair) -> Row:
     return row
 
 
+def text_rows(model: Loaded, texts: Sequence[str], ids: Sequence[list[int]]) -> list[Row]:
+    """The rows of texts that a model reads whole, given their ids; the fields that it predicts are empty."""
+    name, field = next((name, each) for name, each in model.fields.items() if isinstance(each, TextField))
+    empty = {other: np.empty(0, np.int64) for other in model.fields}
+    arrays = field.arrays([text.strip() for text in texts], ids)
+    return [{**empty, name: np.asarray(array, np.int64)} for array in arrays]
+
+
 def batch_of(model: Loaded, pairs: Sequence[IdPair]) -> Batch:
     """One batch of these pairs, with as little padding as possible."""
     return collate([row_of(model, pair) for pair in pairs], model.task)

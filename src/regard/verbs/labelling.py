@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.data.batches import collate
 from regard.data.fields import LabelField
 from regard.errors import UserError
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, record_forced, text_rows
 from regard.verbs.loaded import Loaded
 
 FUNCTIONS = {  # by what a model predicts
@@ -79,9 +80,10 @@ def _outputs(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) 
     check_is_list(texts)
     pairs = [(list[int](), tokens) for tokens in model.read(texts)]
     record_forced(model, pairs, batch_tokens)
+    inputs = text_rows(model, texts, [tokens for _, tokens in pairs])
     outputs: dict[int, Tensor] = {}
     with pause_recording(model.module), model.autocast():
         for rows in grouped([len(tokens) for _, tokens in pairs], batch_tokens):
-            batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
+            batch = collate([inputs[row] for row in rows], model.task).to(model.device)
             outputs |= zip(rows, model.module(batch).float().cpu())
     return [outputs[row] for row in range(len(texts))]

@@ -358,10 +358,10 @@ def load(
         raise UserError(f"tokenizer: {path} has its own; leave it out.")
     else:
         path = transformer_folder(resolve_hub_path(path, download, allow_pickle))
-        if is_elmo(path):
-            loaded = Loaded(path, read_elmo(path), torch.device("cpu"), public=read_object(path / OPTIONS))
-        elif path.is_file():
+        if path.is_file():
             loaded = _load_vectors(path)
+        elif is_elmo(path):
+            loaded = Loaded(path, read_elmo(path), torch.device("cpu"), public=read_object(path / OPTIONS))
         else:
             loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
     if precision == "auto" and loaded.recipe is not None and loaded.recipe.plan.precision == "float32":

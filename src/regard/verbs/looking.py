@@ -110,7 +110,8 @@ def look(
     model.expect("look at a text", not model.reads_images)
     if model.halves:
         return _both_directions(model, text, part, layer)
-    paths = _paths(model, part, layer)
+    # The attention of an extractor reads other tokens than the words of the model.
+    paths = [] if model.module.config.reads_words else _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
         seen = _reading(model, ([], tokens), ("", text), paths)

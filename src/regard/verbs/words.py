@@ -60,7 +60,7 @@ def embed_words(
     """
     check_is_list(texts)
     check_layers(layers)
-    model.expect("embed", not model.reads_images)
+    model.expect("embed", not model.reads_images and not model.module.config.reads_words)
     if carry < 0 or (carry and not (model.module.config.characters and model.module.config.carries)):
         why = "give 1 or more" if carry < 0 else "only an ELMo carries its state from text to text; leave it out"
         raise UserError(f"--carry {carry} (in Python: carry): {why}.")

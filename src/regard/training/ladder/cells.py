@@ -25,6 +25,7 @@ from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log
 from regard.training.prepare import prepare
 from regard.training.run import Run
+from regard.training.warm_start import warm_start_from
 from regard.verbs.forced import BATCH_TOKENS
 from regard.verbs.loaded import load
 
@@ -45,6 +46,7 @@ class Cell:
     out: Path
     beam: int = 1
     part: Literal["test", "valid"] = "test"  # test: valid where there is no test set
+    start: Path | None = None  # the run that it starts from; None: new weights
 
     @property
     def result(self) -> Path:
@@ -85,7 +87,9 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
         return found
     if not all("training" in line for line in evaluations(read_log(cell.out))):
         raise UserError(f"{cell.out}: its log has no time of training; remove it or choose another --out.")
-    run = Run(cell.recipe, cell.out, "resume" if is_run(cell.out) else "overwrite")
+    resumed = is_run(cell.out)
+    init = None if resumed or cell.start is None else warm_start_from(cell.start)
+    run = Run(cell.recipe, cell.out, "resume" if resumed else "overwrite", init)
     finished = follow(run)
     found = {"cell": cell.name, "seed": cell.seed, **_evaluate_best(cell, run), "seconds": finished.seconds, **wanted}
     write_json(cell.result, found)

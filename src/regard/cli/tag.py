@@ -1,0 +1,92 @@
+"""`regard tag`: texts in, entities or tags out."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from regard.cli import options
+from regard.cli.lines import chunks, numbered, print_line
+from regard.render.formatting import format_number
+
+if TYPE_CHECKING:
+    from regard.verbs.tagging import Tagged
+
+Given = Annotated[
+    Literal["lines", "spaces"] | None,
+    typer.Option("--tokens", help="The input is words: one on a line (blank line between sentences), or by spaces."),
+]
+
+
+def tag(
+    run: options.Run,
+    file: options.File = "-",
+    tokens: Given = None,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    batch_tokens: options.BatchTokens = 8192,
+    long: options.Long = "error",
+) -> None:
+    """Find the entities of each line of a text: line, start, end, type, probability and text, one entity on a line.
+
+    start and end count characters of the line; the entity is line[start:end]. A line is split into words at spaces and
+    punctuation (docs/tagging.md). With --tokens the words are given, and each word is printed with its tag; a blank
+    line follows each sentence. --json prints one object for each line or sentence.
+
+    \b
+    Examples:
+      regard train tag data.train=train.txt data.valid=valid.txt --out runs/names
+      echo "Peter Blackburn flew to Brussels." | regard tag runs/names
+      regard tag runs/names --json news.txt > entities.jsonl
+      cut -d " " -f 1 test.txt | regard tag runs/names --tokens lines
+    """
+    from regard.verbs.tagging import tag as tag_texts
+    from regard.verbs.tagging import tag_words
+
+    model = options.opened(run, device, precision, long)
+    model.expect("tag", model.predicts("tag") and not model.module.config.numbers)
+    if tokens is None:
+        for first, lines in chunks(file):
+            for number, found in enumerate(tag_texts(model, lines, batch_tokens), first):
+                if json:
+                    print_line(numbered(number, found))
+                else:
+                    _print_entities(number, found)
+        return
+    for sentences in _sentences(file, tokens):
+        answers = tag_words(model, [words for _, words in sentences], batch_tokens)
+        for (number, _), one in zip(sentences, answers):
+            if json:
+                print_line(numbered(number, one))
+                continue
+            for word, name in zip(one.words, one.tags):
+                print_line(word, name)
+            print_line()
+
+
+def _print_entities(number: int, found: "Tagged") -> None:
+    for one in found.entities:
+        print_line(str(number), str(one.start), str(one.end), one.type, format_number(one.probability), one.text)
+
+
+def _sentences(file: str, tokens: str) -> Iterator[list[tuple[int, list[str]]]]:
+    """Groups of sentences: the number of the first line and the words of each."""
+    words: list[str] = []
+    start = 1
+    for first, lines in chunks(file):
+        group: list[tuple[int, list[str]]] = []
+        for number, line in enumerate(lines, first):
+            cells = line.split()
+            if tokens == "spaces" and cells:
+                group.append((number, cells))
+            elif tokens == "lines" and cells:
+                start = start if words else number
+                words.append(cells[0])
+            elif words:
+                group.append((start, words))
+                words = []
+        if group:
+            yield group
+    if words:
+        yield [(start, words)]

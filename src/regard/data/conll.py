@@ -1,0 +1,125 @@
+"""Sentences with a tag for each word, in columns: one word on a line, a blank line between sentences (CoNLL)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from regard.data.example import Corpus, TaggedText, Tokens
+from regard.data.files import iterate_lines
+from regard.data.sources import load_files
+from regard.entities import Scheme, detect_scheme, entities, may_follow, names_entities, split_tag, tags_of
+from regard.errors import UserError
+
+DOCUMENT = "-DOCSTART-"  # the word of a line between two documents
+
+
+class Sentence(NamedTuple):
+    """The words and tags of a sentence, and the number of the line of each word."""
+
+    words: list[str]
+    tags: list[str]
+    lines: list[int]
+
+
+@dataclass(frozen=True)
+class Conll:
+    """Your own sentences with a tag for each word, in columns as in CoNLL-2003.
+
+    A line has a word, and in other columns its tags; spaces or tabs separate the columns. A blank line is between two
+    sentences. The tags of entities may be in IOB1, IOB2 or BIOES; the model learns those of data.scheme. Other tags,
+    such as parts of speech, stay as they are. A type of entities that is only in the validation or test file cannot be
+    predicted: its entities count as not found.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("tag",)
+
+    train: str = ""  # the file of the training sentences
+    valid: str = ""  # the file of the validation sentences; if empty, 2 % of the training sentences are held out
+    test: str = ""  # the file of the test sentences; may be empty
+    column: int | Literal["last"] = "last"  # the column of the tags, from 1, or the last one; words are in the first
+    scheme: Scheme = "bioes"  # the scheme of the tags that the model learns: bioes or iob2
+    tokens: Tokens = "word-lower"  # the kind of tokens: word-lower, or word; characters always keep their case
+    vocab: int = 50_000  # the most words
+
+    def __post_init__(self) -> None:
+        if self.column != "last" and self.column < 2:
+            raise UserError(f"data.column={self.column}: the first column has the words; give 2 or more, or last.")
+        if self.tokens not in ("word", "word-lower"):
+            raise UserError(f"data.tokens={self.tokens}: each word has a tag; set data.tokens=word or word-lower.")
+
+    def load(self) -> Corpus:
+        warnings: list[str] = []
+
+        def read(path: str) -> list[TaggedText]:
+            sentences = list(read_conll(path, self.column))
+            scheme = detect_scheme(one.tags for one in sentences)
+            if scheme == "none":
+                return [TaggedText(" ".join(one.words), tuple(one.tags)) for one in sentences]
+            if illegal := _illegal(sentences, scheme):
+                (line, tag), more = illegal[0], len(illegal) - 1
+                found = f'{path}, line {line}: "{tag}" cannot be there in {scheme.upper()}'
+                others = f", and {more} other tags neither" if more else ""
+                warnings.append(f"{found}{others}; it is read as the first word of an entity.")
+            return [
+                TaggedText(" ".join(one.words), tuple(tags_of(entities(one.tags), len(one.tags), self.scheme)))
+                for one in sentences
+            ]
+
+        corpus = load_files(self.train, self.valid, self.test, read, {})
+        known = {tag for one in corpus.train for tag in one.tags}
+        named = names_entities(known)
+        kinds = {split_tag(tag)[1] for tag in known}
+        for name, part in (("valid", corpus.valid), ("test", corpus.test)):
+            tags = Counter(tag for one in part for tag in one.tags)
+            unseen = {
+                tag: count
+                for tag, count in tags.items()
+                if (split_tag(tag)[1] not in kinds if named else tag not in known)
+            }
+            if unseen:
+                listed = ", ".join(sorted(unseen)[:8])
+                found = f"{sum(unseen.values())} words have tags that no training sentence has ({listed})"
+                warnings.append(f"data.{name}: {found}; the model cannot predict them, and they count as mistakes.")
+        return replace(corpus, warnings=(*corpus.warnings, *warnings))
+
+
+def read_conll(path: str | Path, column: int | Literal["last"] = "last") -> Iterator[Sentence]:
+    """Yield the sentences of a file of columns (.gz and .xz too). Lines of -DOCSTART- are skipped.
+
+    All lines must have as many columns as the first one.
+    """
+    sentence, columns = Sentence([], [], []), 0
+    for number, line in enumerate(iterate_lines(path), 1):
+        cells = line.split()
+        if not cells or cells[0] == DOCUMENT:
+            if sentence.words:
+                yield sentence
+            sentence = Sentence([], [], [])
+            continue
+        columns = columns or len(cells)
+        if len(cells) != columns or columns < 2:
+            expected = f"{columns} columns as on the first line" if columns > 1 else "a word and its tag"
+            raise UserError(f"{path}, line {number}: {len(cells)} columns, {line[:40]!r}; expected {expected}.")
+        if column != "last" and column > columns:
+            raise UserError(f"data.column={column}: {path} has {columns} columns; give a number up to {columns}.")
+        sentence.words.append(cells[0])
+        sentence.tags.append(cells[-1 if column == "last" else column - 1])
+        sentence.lines.append(number)
+    if sentence.words:
+        yield sentence
+
+
+def _illegal(sentences: list[Sentence], scheme: str) -> list[tuple[int, str]]:
+    """The lines and tags that are not legal after the tag before, such as I-PER after O in IOB2."""
+    found = []
+    for _, tags, lines in sentences:
+        before: str | None = None
+        for tag, line in zip(tags, lines):
+            if not may_follow(before, tag, scheme):
+                found.append((line, tag))
+            before = tag
+    return found

@@ -1,0 +1,215 @@
+"""A bidirectional LSTM over words, the body of taggers and classifiers (Lample et al. 2016; Ma & Hovy 2016).
+
+The vector of a word is its embedding, a convolution over its characters, and the states of another model at the word,
+the extractor: word vectors, a language model such as ELMo (Peters et al. 2018), or the encoder of a translator (CoVe,
+McCann et al. 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.config import Table
+from regard.data.batches import Batch
+from regard.data.spelled import CHARACTERS
+from regard.data.tokenizers import UNK
+from regard.errors import UserError
+from regard.heads import pooled
+from regard.layers.characters import CharacterEncoder
+from regard.layers.mix import ScalarMix, equal_width
+from regard.layers.recurrent import Recurrent, add_layer, real_first
+from regard.mask import zero_padding
+from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
+from regard.models.facts import Facts, GivesLayers
+from regard.models.layered import Layered
+
+
+@dataclass(frozen=True)
+class BiLstmConfig(Facts):
+    """A bidirectional LSTM over words that are read with their characters; a classifier, or the body of a tagger."""
+
+    causal: ClassVar[bool] = False
+    reads_source: ClassVar[bool] = False
+    reads_words: ClassVar[bool] = True
+    predicts: ClassVar[tuple[str, ...]] = ("class",)
+    one_per_text: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
+    takes_head: ClassVar[bool] = True
+    pooling: ClassVar[Literal["max"]] = "max"
+    longest: ClassVar[int | None] = None
+    layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("extractor",),
+        ("embedding", "characters"),
+        ("encoder",),
+        ("readout_",),
+    )
+
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    labels: int = 0  # number of classes; 0: taken from the data
+    width: int = 400  # width of the states, half of it for each direction
+    embed: int = 100  # width of the word embeddings
+    layers: int = 1  # number of recurrent layers
+    filters: int = 60  # number of filters over the characters of a word; 0: characters are not read
+    kernel: int = 3  # number of characters that a filter reads
+    character_embed: int = 30  # width of the character embeddings
+    dropout: float = 0.5  # dropout on the vectors of words and on states, the same for all words of a text
+    word_dropout: float = 0.05  # the part of the words that training reads as unknown words
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    extractor: Annotated[Any | None, Table("model")] = None  # another model whose states are read: set by from=DIR
+    mixed: int = 0  # number of layers of the extractor that are mixed: set by from=DIR
+    extracted: int = 0  # width of these layers: set by from=DIR
+    before: tuple[int, ...] = ()  # special tokens that the extractor reads before a text: set by from=DIR
+    after: tuple[int, ...] = ()  # special tokens that the extractor reads after a text: set by from=DIR
+    tune: bool = False  # whether the extractor is trained too; false: it is frozen
+
+    def __post_init__(self) -> None:
+        check_config(self, ("width", "embed", "layers", "kernel", "character_embed"), {})
+        check_shared_width(self.width)
+        if self.filters < 0:
+            raise UserError(f"model.filters={self.filters}: must be at least 0 (characters are not read)")
+        if not 0 <= self.word_dropout < 1:
+            raise UserError(f"model.word_dropout={self.word_dropout}: must be at least 0 and below 1")
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    def resized(self, width: int) -> Self:
+        even = (width + 1) // 2 * 2  # the two directions share the width
+        return replace(self, width=even, embed=resized_embed(self, width))
+
+    def build(self) -> BiLstm:
+        return BiLstm(self)
+
+    def build_body(self) -> BiLstm:
+        return BiLstm(self, readout=False)
+
+
+class BiLstm(Layered):
+    """Words, characters and the layers of an extractor → states of both directions. Without ``readout`` it is a body.
+
+    Dropout is variational: a feature that is dropped is dropped at all words of a text (Gal & Ghahramani 2016).
+    """
+
+    def __init__(self, config: BiLstmConfig, readout: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab, config.embed)
+        nn.init.uniform_(self.embedding.weight, -((3 / config.embed) ** 0.5), (3 / config.embed) ** 0.5)
+        self.characters = None
+        if config.filters:
+            filters = ((config.kernel, config.filters),)
+            self.characters = CharacterEncoder(filters=filters, embed=config.character_embed, highways=0)
+        inputs = config.embed + config.filters
+        self.extractor = None
+        if config.extractor is not None:
+            self.extractor = Extractor(config)
+            inputs += config.extracted
+        self.encoder = Recurrent("lstm", inputs, config.width, config.layers, directions=2, dropout=config.dropout)
+        if readout:
+            self.readout_ = nn.Linear(config.width, config.labels)
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) at words (B, T, 1 + CHARACTERS + pieces), see `regard.data.spelled.SpelledText`.
+
+        Words may also be their ids alone, (B, T); they then have no characters, and no states of the extractor. The
+        vectors of the words and the states of each layer are added to ``layers``.
+        """
+        refuse("segments", segments)
+        refuse("positions", positions)
+        if tokens.dim() == 2:
+            others = CHARACTERS + (0 if self.extractor is None else self.extractor.numbers)
+            tokens = F.pad(tokens[..., None], (0, others))
+        words, characters, pieces = tokens.split([1, CHARACTERS, tokens.shape[2] - 1 - CHARACTERS], dim=2)
+        words = words.squeeze(2)
+        if self.training and self.config.word_dropout:
+            unknown = torch.rand(words.shape, device=words.device) < self.config.word_dropout
+            words = words.masked_fill(unknown, UNK)
+        parts = [self.embedding(words)]
+        if self.characters is not None:
+            parts.append(self.characters(characters))
+        if self.extractor is not None:
+            parts.append(self.extractor(pieces, real))
+        x = self._drop(torch.cat([part.to(parts[0].dtype) for part in parts], -1))
+        add_layer(layers, x)
+        states, _ = self.encoder(x, real, layers)
+        return self._drop(states)
+
+    def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states of texts (B, T, width) → logits (B, labels)"""
+        return self.readout_(pooled(features, real, "max"))
+
+    def forward(self, batch: Batch) -> Tensor:
+        real = batch.visible("tokens")
+        return self.readout(self.features(batch["tokens"], real), real)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        """Dropout of whole features of a text (B, T, D)."""
+        return F.dropout1d(x.transpose(1, 2), self.config.dropout, self.training).transpose(1, 2)
+
+
+class Extractor(nn.Module):
+    """Another model as a source of word vectors: the mean over the tokens of a word of the mix of the model's layers.
+
+    The weights of the mix are trained, and those of the model only with ``config.tune``. A frozen model runs without
+    dropout.
+    """
+
+    before: Tensor
+    after: Tensor
+
+    def __init__(self, config: BiLstmConfig) -> None:
+        super().__init__()
+        self.config = config
+        inner: Any = config.extractor.directed()  # type: ignore[union-attr]
+        self.longest: int | None = inner.longest
+        self.body = inner.build_body() if inner.takes_head else inner.build()
+        self.body.requires_grad_(config.tune)
+        self.mix = ScalarMix(config.mixed)
+        self.numbers = max(inner.characters, 1)
+        for name, ids in (("before", config.before), ("after", config.after)):
+            self.register_buffer(name, torch.tensor(ids, dtype=torch.long).reshape(-1, self.numbers), persistent=False)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.body.train(mode and self.config.tune)
+        return self
+
+    def forward(self, pieces: Tensor, real: Tensor | None = None) -> Tensor:
+        """The vectors (B, T, D) of words that are the ids (B, T, P · N) plus one of P tokens; 0 is no id.
+
+        N is 1, or the ids of the characters of a token. A word without tokens has the vector 0.
+        """
+        pieces = pieces.unflatten(2, (-1, self.numbers))  # (B, T, P, N)
+        there = pieces[..., 0] > 0 if real is None else (pieces[..., 0] > 0) & real[..., None]
+        before, after = (ids.expand(len(pieces), -1, -1) for ids in (self.before, self.after))
+        tokens = torch.cat([before, (pieces - 1).clamp_min(0).flatten(1, 2), after], 1)
+        some = there.flatten(1).any(1, keepdim=True)
+        seen = torch.cat([some.expand(before.shape[:2]), there.flatten(1), some.expand(after.shape[:2])], 1)
+        order = real_first(seen)
+        longest = self.longest or tokens.shape[1]
+        if tokens.device.type == "cpu":  # on a GPU the shapes are those of the batch, whatever it contains
+            longest = min(longest, max(int(seen.sum(1).max()), 1))
+        kept = order[:, :longest]
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.config.tune):
+            tokens = tokens.take_along_dim(kept[..., None], dim=1)
+            tokens = tokens if self.numbers > 1 else tokens.squeeze(2)
+            layers = equal_width(cast(GivesLayers, self.body).layers(tokens, seen.gather(1, kept)))
+        states = zero_padding(self.mix(layers), seen.gather(1, kept))
+        states = F.pad(states, (0, 0, 0, order.shape[1] - kept.shape[1]))
+        states = states.take_along_dim(order.argsort(1)[..., None], dim=1)  # as in `tokens`
+        states = states[:, before.shape[1] : states.shape[1] - after.shape[1]].unflatten(1, pieces.shape[1:3])
+        return states.sum(2) / there.sum(2, keepdim=True).clamp(min=1).to(states.dtype)

@@ -1,0 +1,56 @@
+"""The first stage of a classifier with `plan.tune_lm`: a language model of its texts (Howard & Ruder 2018, §3.2).
+
+The language model is a run of its own, in the directory `tuned` of the classifier's run. The classifier starts from its
+best step.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from regard.config import Kinds
+from regard.data.fields import TextField
+from regard.data.labelled import TextsOf
+from regard.errors import UserError
+from regard.recipes import Recipe
+from regard.recipes.recipe import name_of, shown_name
+from regard.tasks import fits
+from regard.training.prepare import Prepared
+from regard.training.warm_start import WarmStart
+
+
+def tuning_recipe(recipe: Recipe, given: WarmStart | None, kinds: Kinds) -> Recipe:
+    """The recipe of the language model of a classifier's texts.
+
+    Its rates are those of the classifier's plan, but all layers train from the first step. Its objective is that of the
+    run that the weights are from, or the usual one.
+    """
+    plan, model = recipe.plan, recipe.model.directed()
+    stated = f"plan.tune_lm={plan.tune_lm:g}"
+    if "text" not in {name for task in recipe.data.tasks for name in kinds["task"][task].fields}:
+        raise UserError(f"{stated}: data={name_of(recipe.data, kinds['data'])} has no texts; leave it out.")
+    tasks = [kinds["task"][name] for name in TextsOf.tasks]
+    task = next((task for task in tasks if fits(model, task)), None)
+    if task is None:
+        shown = shown_name(recipe.model, kinds["model"])
+        raise UserError(f"{stated}: model={shown} is no language model; use one, such as model=lstm, or leave it out.")
+    own = given.objective if given else None
+    return Recipe(
+        name=recipe.name,
+        title="the language model that the classifier starts from",
+        data=TextsOf(recipe.data, recipe.data.tokens, recipe.data.vocab),
+        model=recipe.model,
+        objective=own if own is not None and task.head in own.heads else task.objective(),
+        plan=replace(
+            plan, epochs=plan.tune_lm, tune_lm=0.0, freeze=0, unfreeze=0, patience=0, minutes=None, select="loss"
+        ),
+        metrics=task.metrics,
+    )
+
+
+def tuned_start(prepared: Prepared, weights: Callable[[], Mapping[str, Tensor]], path: Path) -> WarmStart:
+    """The start of a classifier from a language model that is not trained yet."""
+    texts = [field.tokenizer for field in prepared.fields.values() if isinstance(field, TextField)]
+    return WarmStart(prepared.config, [each.origin or each for each in texts], weights=weights, path=str(path))

@@ -17,11 +17,10 @@ sentences of the same text.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from regard.data.fields import TextField
 from regard.data.sources import Lines
 from regard.explain.experiment import train_prepared, training_of
 from regard.explain.grammar import (
@@ -141,11 +140,9 @@ def _plural(model: Loaded) -> float:
 
 def _pairs(model: Loaded, words: int) -> list[dict[str, Any]]:
     """The most frequent words, with the words that follow each most often: their counts and probabilities."""
-    bigram, text = model.module, model.fields["text"]
-    assert isinstance(bigram, Bigram)
-    assert isinstance(text, TextField)
+    bigram = cast(Bigram, model.module)
     vocab, found = torch.arange(bigram.config.vocab), []
-    names = text.tokenizer.pieces(vocab.tolist())
+    names = model.target_tokenizer.pieces(vocab.tolist())
     for u in bigram.first.topk(min(words, len(vocab))).indices.tolist():
         counts = bigram.count(vocab.new_tensor(u), vocab)
         top = [v for v in counts.topk(min(SHOWN, len(vocab))).indices.tolist() if counts[v]]

@@ -130,6 +130,7 @@ CASES: dict[str, Case] = {
     "text": _writer(RECURRENT),
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
     "elmo": Case("elmo", f"{LINES} {TEN} {CHARACTERS}", "both"),
+    "context2vec": Case("context2vec", f"{LINES} {TEN} {RECURRENT} model.inner=8 plan.epsilon=1e-3", "masks"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "hello": Case("hello", TEN, "running"),

@@ -19,7 +19,7 @@ from regard.objectives import TeacherForcing
 from regard.recipes import KINDS, find_recipe
 from regard.training.events import Progress
 from regard.training.run import Run
-from regard.verbs import score
+from regard.verbs import look, score
 from regard.verbs.words import embed_words
 
 TINY = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 model.characters=10"
@@ -107,6 +107,7 @@ def test_a_run_spells_its_vocabulary_and_reads_new_words(trained: Path) -> None:
         np.testing.assert_allclose(known.vectors[:, at], layer[0, 1:-1].detach(), atol=1e-6)
     assert np.isfinite(new.vectors).all()
     assert len(score(model, ["the river"])) == 1
+    assert len(look(model, "the river").frames) == 3  # the words and the end
 
 
 def test_contiguous_text_carries_both_states(tmp_path: Path) -> None:
@@ -133,13 +134,13 @@ def test_the_states_of_both_directions_go_on() -> None:
     batch = Batch({"tokens": ids[:, :-1], "targets": ids[:, 1:]}, {"tokens": real}, {"targets": 8}, segment=0)
     sums, state = TeacherForcing()(model, batch, 0)  # type: ignore[arg-type]
     again, _ = TeacherForcing()(model, batch, 0, None, state)  # type: ignore[arg-type]
-    assert state[0].hidden.shape == (2, 2, 4)
-    assert not state[0].hidden.requires_grad
+    assert state[0].outputs.shape == (2, 2, 4)
+    assert not state[0].outputs.requires_grad
     assert again["nll"] != sums["nll"]
     _, after = model.onward.advance(ids[:, :-1], model.onward.start(rows=2))
     _, behind = model.returning.advance(ids[:, 1:].flip(1), model.returning.start(rows=2))
     for found, expected in zip(state, (after, behind)):
-        torch.testing.assert_close(found.hidden, expected.hidden.detach())
+        torch.testing.assert_close(found.outputs, expected.outputs.detach())
         torch.testing.assert_close(found.cells, expected.cells.detach())
 
 

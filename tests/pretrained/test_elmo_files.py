@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from regard.cli import main
 from regard.errors import UserError
 from regard.pretrained.elmo import write_elmo
 from regard.verbs import embed, export, fill, generate, load, score
@@ -245,6 +246,7 @@ def test_other_verbs_name_the_one_to_use(folder: Callable[..., Path]) -> None:
     for verb in (lambda: fill(model, ["a"]), lambda: generate(model, ["a"]), lambda: score(model, ["a"])):
         with pytest.raises(UserError, match=r"an encoder without an output layer, which cannot .*; use: regard embed"):
             verb()
+    assert main(["eval", str(model.path), "--data", str(model.path / "options.json")]) == 2
     with pytest.raises(UserError, match="--to elmo: this model is no ELMo in both directions"):
         write_elmo(torch.nn.Linear(1, 1), Path())
 

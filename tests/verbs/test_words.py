@@ -16,7 +16,7 @@ from regard.models import RecurrentLmConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import Plan, Recipe
 from regard.verbs import Loaded
-from regard.verbs.words import LAYERS, embed_words
+from regard.verbs.words import embed_words
 from tiny_public import bert, gpt2
 
 TEXTS = ["  The grey heron's nest,", "", "rain fell  on the tin roof", "a"]
@@ -61,7 +61,7 @@ def test_a_word_is_the_mean_of_its_pieces(models: dict[str, Loaded], name: str) 
 def test_layers_of_a_language_model(models: dict[str, Loaded]) -> None:
     """first is the embeddings, last the states, mix their mean, all every layer, and lines have them, too."""
     model = models["word"]
-    found = {name: embed_words(model, TEXTS, name)[2].vectors for name in LAYERS}
+    found = {name: embed_words(model, TEXTS, name)[2].vectors for name in ("first", "last", "mix", "all")}
     ids = torch.tensor([[1, *model.tokenizer.encode(TEXTS[2].strip())]])
     with torch.no_grad():
         layers = [layer[0, 1:].numpy() for layer in model.module.layers(ids)]  # type: ignore[union-attr]

@@ -9,12 +9,14 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.checkpoint import resolve
 from regard.checks.learning import STEPS
 from regard.checks.subject import SAMPLES, Calls
 from regard.data.batches import IGNORED, Batch
+from regard.data.characters import words_characters
 from regard.data.conll import Conll
 from regard.data.fields import TextField
 from regard.data.files import iterate_lines
@@ -32,17 +34,27 @@ from regard.verbs.numbers import Inputs
 # How a user's file is read, by the head of the task; other files are lines.
 FILES: dict[str, Any] = {"target": Pairs, "class": Labelled, "labels": MultiLabelled, "number": Rated, "tag": Conll}
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
+WORDS = 64  # words of a model without a vocabulary
 MOST_LINES = 1000  # of a file that a tokenizer is tried on
 
 
 def model_calls(config: Facts) -> Calls:
     """How a model of this library, or one whose config declares the same facts, is called."""
 
-    def logits(module: Any, *texts: Tensor) -> Tensor:
+    words = None  # of a model without a vocabulary, which reads characters: the word of an id is its number
+    if config.characters and not config.token_vocab:
+        words = torch.from_numpy(words_characters(map(str, range(WORDS)), config.characters))
+
+    def logits(module: Any, tokens: Tensor, *texts: Tensor) -> Tensor:
+        inputs = Inputs(tokens if words is None else words.to(tokens.device)[tokens], *texts)
         try:
-            return Inputs(*texts).logits(module)
+            return inputs.logits(module)
         except UserError:  # an encoder without an output layer
-            return Inputs(*texts).states(module)
+            return inputs.states(module)
+
+    def squares(module: Any, tokens: Tensor, real: Tensor, *source: Tensor) -> tuple[Tensor, int]:
+        """A loss of a model that predicts nothing."""
+        return logits(module, tokens, real, *source)[real].square().sum(), int(real.sum())
 
     def start(module: Any, rows: int, capacity: int, *source: Tensor) -> Any:
         return module.start(*(source or (None,)), rows=rows, capacity=capacity)
@@ -71,17 +83,19 @@ def model_calls(config: Facts) -> Calls:
         seen = dict(zip(("tokens", "source"), (real, *source[1:])))
         places = targets[..., 0] if head == "keys" else targets
         counts = {"tokens": int(real.sum()), "targets": int(((places != IGNORED) & ~places.isnan()).sum())}
+        if words is not None:
+            return squares(module, tokens, real)
         objective = task_of(config).objective()
         try:
             sums, _ = objective(module, Batch(fields, seen, counts), 0)
         except UserError:  # the model has no output layer of its task
-            return logits(module, tokens, real, *source)[real].square().sum(), counts["tokens"]
+            return squares(module, tokens, real, *source)
         total = sum((weight * sums[term] for term, weight in objective.weights.items()), tokens.new_zeros(()).double())
         return total, counts["targets"]
 
     return Calls(
         logits=logits,
-        vocab=config.token_vocab,
+        vocab=config.token_vocab if words is None else WORDS,
         numbers=config.numbers,
         source_vocab=config.source_vocab,
         source_shape=config.source_shape,

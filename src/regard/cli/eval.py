@@ -149,6 +149,8 @@ def evaluate(
     if stride is not None and not running:
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
+    if not model.fields:
+        model.expect("eval", model.predicts(model.task.head))
     searches = (beam, ranking) != (1, Penalty(1.0))
     if substitution:
         if data or split or settings or free_running or by_length or fill or searches or last_word or running:

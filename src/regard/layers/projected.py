@@ -55,8 +55,7 @@ class ProjectedLstm(nn.Module):
             output = F.linear(output, self.lstm.weight_hr_l0) if self.lstm.proj_size else output
             output = output.clamp(-self.state_clip, self.state_clip) if self.state_clip else output
             found.append(output)
-            if real is None:
-                h, c = output, cell
-            else:  # the state does not change at padding
-                h, c = output.where(real[:, t, None], h), cell.where(real[:, t, None], c)
+            before, (h, c) = (h, c), (output.to(h.dtype), cell.to(c.dtype))  # autocast may have computed other types
+            if real is not None:  # the state does not change at padding
+                h, c = (new.where(real[:, t, None], old) for new, old in zip((h, c), before))
         return torch.stack(found, 1), (h, c)

@@ -102,11 +102,11 @@ class ElmoConfig(Directed):
 class ElmoState:
     """The outputs and cells of every layer after the last word."""
 
-    hidden: Tensor  # (B, layers, width)
+    outputs: Tensor  # (B, layers, width)
     cells: Tensor  # (B, layers, cells)
 
     def select(self, rows: Tensor) -> ElmoState:
-        return ElmoState(self.hidden[rows], self.cells[rows])
+        return ElmoState(self.outputs[rows], self.cells[rows])
 
 
 class SpelledEmbedding(nn.Module):
@@ -189,12 +189,13 @@ class Elmo(Causal):
             x = output + x if depth and self.config.skip else output
             after.append(ended)
             add_layer(layers, x)
-        hidden, cells = (torch.stack(part, 1) for part in zip(*after))
-        return x, ElmoState(hidden, cells)
+        outputs, cells = (torch.stack(part, 1) for part in zip(*after))
+        return x, ElmoState(outputs, cells)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
-        assert self.readout_ is not None, "a body under another head, or a public model"
+        if self.readout_ is None:
+            raise UserError("this model does not predict words: ELMo in its public form has no output layer")
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
 
     def _drop(self, x: Tensor) -> Tensor:
@@ -203,4 +204,4 @@ class Elmo(Causal):
 
 def _at(state: ElmoState, depth: int) -> tuple[Tensor, Tensor]:
     """The output and the cells of one layer."""
-    return state.hidden[:, depth], state.cells[:, depth]
+    return state.outputs[:, depth], state.cells[:, depth]

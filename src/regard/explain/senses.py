@@ -82,12 +82,12 @@ def run(options: SensesOptions, report: Report = no_report) -> Result:
     if small:
         sections.append(reading(READING, options))
         about = (
-            f"Small models of one corpus, each {training_of(options.steps, options.seed)}: {SenseTexts().train:,} "
+            f"Small networks of one corpus, each {training_of(options.steps, options.seed)}: {SenseTexts().train:,} "
             f"sentences of templates, with {len(TOPICS)} topics. The sentences that are measured are others, which "
             "were written by hand; words that the corpus does not have are unknown to the models."
         )
     else:
-        about = f"The models are {', '.join(map(str, options.models))}."
+        about = f"The model is one of {', '.join(map(str, options.models))}."
     numbers = {"steps": options.steps, "seed": options.seed, "sentences": counts, "models": results}
     return Result("One word, several senses", about, numbers, sections)
 
@@ -189,7 +189,7 @@ def _cue_sections(results: Sequence[SenseResult]) -> list[Section]:
         [one.name, *(f"{one.cues[at]:.0%}" for at in DISTANCES), *(f"{one.moved[at]:.2f}" for at in DISTANCES[::2])]
         for one in results
     ]
-    columns = ["vectors", *(f"{at} words" for at in DISTANCES), *(f"moved,\n{at} words" for at in DISTANCES[::2])]
+    columns = ["vectors", *(f"at {at}" for at in DISTANCES), *(f"moved {at}" for at in DISTANCES[::2])]
     note = (
         "“The bank … wide road” against “the bank … wide river”, and three more pairs: how often the two vectors of "
         "“bank” differ towards their own senses, when the only cue is so many words after “bank”. A pair with equal "

@@ -149,7 +149,7 @@ TOPICS: dict[str, Topic] = {
         "about three minutes",
         ("", "steps=800 -o senses.html", "runs/lm,runs/masked", "models/bert-base-uncased,models/gpt2 -o senses.html"),
         "senses.md",
-        ("state", "token", "chance", "causal", "width"),
+        ("chance",),
     ),
     "mix": Topic(
         "mix",

@@ -135,6 +135,7 @@ CASES: dict[str, Case] = {
     "word2vec-cbow": Case("word2vec", f"model=cbow objective=hierarchical {LINES} {VECTORS}", "near"),
     "glove": Case("glove", f"{LINES} {VECTORS}", "near", stop=3),
     "elmo": Case("elmo", f"{LINES} {TEN} {CHARACTERS}", "both"),
+    "context2vec": Case("context2vec", f"{LINES} {TEN} {RECURRENT} model.inner=8 plan.epsilon=1e-3", "masks"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "hello": Case("hello", TEN, "running"),

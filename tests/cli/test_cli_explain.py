@@ -19,6 +19,7 @@ from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.explain import TOPICS, masking
+from regard.explain.both_sides import READERS
 from regard.explain.coreference import pairs
 from regard.explain.topic import Progress, Topic
 from regard.file_io import save_tensors, write_json
@@ -47,6 +48,9 @@ QUICK = {
     "forcing": ["seeds=1", "steps=0", "count=20"],
     "receptive": ["2", "1", "steps=1"],
     "filters": ["steps=1"],
+    "ngrams": ["words=2", "steps=1"],
+    "senses": ["steps=1"],
+    "mix": ["steps=1", "fit=1"],
 }
 
 
@@ -143,10 +147,10 @@ def test_a_topic_from_python() -> None:
     found: list[Progress] = []
     result = masking.run(masking.MaskingOptions(steps=2, count=2), found.append)
     assert [(one.name, one.step, one.steps) for one in found] == [
-        (name, step, 2) for name in ("causal mask", "no mask") for step in (1, 2)
+        (name, step, 2) for name in ("causal mask", "no mask", *READERS) for step in (1, 2)
     ]
     assert result.sections[0] == Text("\n\n".join(TOPICS["masking"].prose))
-    assert [type(section) for section in result.sections] == [Text, Table, Pre, Pre, Gallery, Text]
+    assert [type(section) for section in result.sections] == [Text, Table, Pre, Pre, Gallery, Text, Table, Text]
 
 
 def test_the_textbook_example(regard: Regard) -> None:

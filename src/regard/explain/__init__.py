@@ -146,10 +146,10 @@ TOPICS: dict[str, Topic] = {
         "senses",
         WORDS,
         options.SensesOptions(),
-        "about a minute",
+        "about three minutes",
         ("", "steps=800 -o senses.html", "runs/lm,runs/masked", "models/bert-base-uncased,models/gpt2 -o senses.html"),
         "senses.md",
-        ("state", "token", "chance", "causal", "width"),
+        ("chance",),
     ),
     "mix": Topic(
         "mix",

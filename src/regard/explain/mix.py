@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,7 +28,7 @@ from regard.layers.mix import ScalarMix
 from regard.models import RecurrentLmConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import Plan, Recipe, with_kinds
-from regard.report.sections import Section, Table
+from regard.report.sections import Heatmap, Heatmaps, Section, Table
 from regard.training.prepare import prepare
 from regard.verbs import Loaded
 
@@ -149,10 +150,11 @@ def run(options: MixOptions, report: Report = no_report) -> Result:
         prose(__doc__),
         _task_table(results, titles),
         _word_table(results, titles, shown),
+        Heatmaps("The weights of the layers", [_weights(results, titles)]),
         reading(READING, options),
     ]
     about = (
-        f"A language model of both directions (two LSTMs with two layers of width 32), "
+        f"A language model of both directions (two networks, LSTMs with two layers of width 32), "
         f"{training_of(options.steps, options.seed)} on {TaggedTexts().train:,} sentences, and two classifiers of its "
         f"frozen layers, trained on {TEXTS * 2 // 3} other sentences and tested on {TEXTS - TEXTS * 2 // 3}."
     )
@@ -223,6 +225,11 @@ def _task_table(results: Sequence[TaskResult], titles: Sequence[str]) -> Table:
         f"Chance, the most frequent answer: {chances}."
     )
     return Table("Two tasks, one language model", ["", *titles, "mix"], rows, note)
+
+
+def _weights(results: Sequence[TaskResult], titles: Sequence[str]) -> Heatmap:
+    values = np.array([one.weights for one in results])
+    return Heatmap("softmax(w)", "layer", "task", values, [one.task for one in results], titles)
 
 
 def _word_table(results: Sequence[TaskResult], titles: Sequence[str], word: Tensor) -> Table:

@@ -199,5 +199,7 @@ class SenseTexts:
         weights = [3 if name in ("river", "money") else 1 for name in names]
         topics = rng.choices(names, weights, k=self.train + self.valid)
         lines = ((sample_notes if rng.random() < NOTES else sample_sentence)(topic, rng) for topic in topics)
-        examples = [LabelledText(line, topic) for line, topic in zip(lines, topics)]
+        texts = (one.occurrence.text for some in sense_sentences().values() for one in some)
+        measured = {re.sub(r"(?=[.,])", " ", text.lower()) for text in texts}
+        examples = [LabelledText(line, topic) for line, topic in zip(lines, topics) if line not in measured]
         return Corpus(examples[: self.train], examples[self.train :])

@@ -5,12 +5,12 @@ vector, an idiom such as “kick the bucket” is read word by word, and “gift
 German, is one word. A language model computes a vector for each occurrence of a word from the words around it.
 
 Which vectors tell the senses apart? Each sentence here has a word whose sense we know. An occurrence is given the sense
-whose other occurrences are nearest: the largest cosine with the mean of their vectors, itself left out. The vectors
+whose other occurrences are nearest: the smallest distance to the mean of their vectors, itself left out. The vectors
 are those of the last layer of each model, at the place of the word.
 
 A model that reads from left to right has not read the words after the place. In “the bank that is on the other side of
 that wide river” its vector of “bank” is the same as with “road” at the end. A model of both sides can use the last
-word, and the distance to that word matters more to a recurrent network than to attention.
+word, however far it is, if it has learnt to carry the cue so far.
 """
 
 import re
@@ -36,7 +36,16 @@ from regard.verbs import Loaded, load
 from regard.verbs.occurrences import centroid_accuracy, marked_occurrence, occurrence_layers
 
 READING = """
-READING
+A static vector is the same in both senses, so it is right half of the time. The vectors in context tell most of the
+senses apart, although the models are small and about a sixth of the words of these sentences are unknown to them. The
+models that read from left to right (LSTM, GPT) find the sense if a cue stands before the word; in the sentences about
+road and river, where the cue comes after it, their vectors do not differ at all. The models of both sides (biLM,
+context2vec) use it at every distance that is tested. context2vec is the best for “bank”: it does not read the word
+itself, so that its vector has nothing but the context.
+
+The masked model is near chance for “bank” after so few steps. It learns from the masked words alone, two fifths of
+all, and at a word that is not masked its last layer mostly has to give the word back. Large masked models that were
+trained for long can be compared too: give their directories.
 """
 LEFT = "that is on the other side of that"  # between "bank" and the adjective and the cue, as in the lecture's sentence
 FILLER = "and there is the road and the water and the street and the lake"  # no sense alone: both topics are in it
@@ -73,12 +82,12 @@ def run(options: SensesOptions, report: Report = no_report) -> Result:
     if small:
         sections.append(reading(READING, options))
         about = (
-            f"Small models of one corpus, each {training_of(options.steps, options.seed)}: {SenseTexts().train:,} "
+            f"Small networks of one corpus, each {training_of(options.steps, options.seed)}: {SenseTexts().train:,} "
             f"sentences of templates, with {len(TOPICS)} topics. The sentences that are measured are others, which "
             "were written by hand; words that the corpus does not have are unknown to the models."
         )
     else:
-        about = f"The models are {', '.join(map(str, options.models))}."
+        about = f"The model is one of {', '.join(map(str, options.models))}."
     numbers = {"steps": options.steps, "seed": options.seed, "sentences": counts, "models": results}
     return Result("One word, several senses", about, numbers, sections)
 
@@ -106,7 +115,15 @@ def recipes(options: SensesOptions) -> list[Recipe]:
         Recipe("biLM (two LSTMs)", "", data, replace(lstm, direction="both"), TeacherForcing(), plan, ()),
         Recipe("context2vec", "", data, c2v, ContextSampling(), plan, ()),
         Recipe("GPT", "", data, GptConfig(**shape), TeacherForcing(), slower, ()),
-        Recipe("masked (BERT)", "", data, BertConfig(**shape, segments=0), MaskedTokens(part=0.25), slower, ()),
+        Recipe(
+            "masked (BERT)",
+            "",
+            data,
+            BertConfig(**shape, segments=0),
+            MaskedTokens(part=0.4),
+            replace(slower, rate=3e-3),
+            (),
+        ),
     ]
 
 
@@ -156,10 +173,11 @@ def _sense_table(results: Sequence[SenseResult], counts: dict[str, int]) -> Tabl
     def cell(one: SenseResult, word: str) -> str:
         return f"{one.accuracy[word]:.0%}"
 
+    sentences = ", ".join(f"{count} with “{word}”" for word, count in counts.items())
     low, high = Proportion(counts["bank"] / 2, counts["bank"]).interval
     note = (
-        f"The part of the occurrences that are nearest to the mean of their own sense ({counts}). Chance is 50%: a "
-        "static vector is the same in all sentences. With random answers, 95% of the results for “bank” are between "
+        f"The part of the occurrences that are nearest to the mean of their own sense, of {sentences}. Chance is 50%: "
+        "a static vector is the same in all sentences. With random answers, 95% of the results for “bank” are between "
         f"{low:.0%} and {high:.0%}."
     )
     rows = [[one.name, *(cell(one, word) for word in counts)] for one in results]
@@ -171,14 +189,17 @@ def _cue_sections(results: Sequence[SenseResult]) -> list[Section]:
         [one.name, *(f"{one.cues[at]:.0%}" for at in DISTANCES), *(f"{one.moved[at]:.2f}" for at in DISTANCES[::2])]
         for one in results
     ]
-    columns = ["vectors", *(f"{at} words" for at in DISTANCES), *(f"moved,\n{at} words" for at in DISTANCES[::2])]
+    columns = ["vectors", *(f"at {at}" for at in DISTANCES), *(f"moved {at}" for at in DISTANCES[::2])]
     note = (
-        "“The bank … wide road” against “the bank … wide river”, and three more pairs: how often “bank” is nearest to "
-        "the right sense when the only cue is so many words after it. A pair with equal vectors counts as one half. "
-        "“moved” is 1 − the cosine of the two vectors of “bank” in a pair: 0 means that the cue changes nothing."
+        "“The bank … wide road” against “the bank … wide river”, and three more pairs: how often the two vectors of "
+        "“bank” differ towards their own senses, when the only cue is so many words after “bank”. A pair with equal "
+        "vectors counts as one half. “moved” is the distance of the two vectors, divided by that of the means of the "
+        "two senses: 0 means that the cue changes nothing."
     )
     lines = [Line(one.name, list(one.moved), list(one.moved.values())) for one in results]
     return [
         Table("Road or river: the cue after the word", columns, rows, note),
-        Curve("How far the cue moves the vector of “bank”", "words between", "1 − cosine", lines),
+        Curve(
+            "How far the cue moves the vector of “bank”", "words to the cue", "distance / distance of the senses", lines
+        ),
     ]

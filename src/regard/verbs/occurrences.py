@@ -98,8 +98,9 @@ def _word_layers(model: Loaded, occurrences: Sequence[Occurrence], batch_tokens:
 
 def _tokens(model: Loaded, one: Occurrence, most: int | None) -> tuple[list[int], tuple[int, int]]:
     """The ids of the text around a word, and the first and the last place of the word among them, the last excluded."""
-    encode = model.tokenizer.in_direction("forward").encode
-    ids, first, last = encode(one.text), len(encode(one.text[: one.start].rstrip())), len(encode(one.text[: one.end]))
+    encode, before = model.tokenizer.in_direction("forward").encode, one.text[: one.start]
+    before = before if model.tokenizer.kind == "char" else before.rstrip()  # else a space is a part of the next token
+    ids, first, last = encode(one.text), len(encode(before)), len(encode(one.text[: one.end]))
     if first >= last:
         raise UserError(f'"{one.word}": the tokenizer of {model.path} has no token for it in "{one.text[:60]}".')
     if most is not None and len(ids) > most:

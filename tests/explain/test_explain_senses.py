@@ -1,0 +1,79 @@
+"""The sentences and the corpus of senses, the mix of layers, the networks that read both sides, and n-grams."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.data.batches import IGNORED
+from regard.explain import both_sides, mix, ngrams
+from regard.explain.options import MixOptions, NgramsOptions
+from regard.explain.sense_corpus import TOPICS, SenseTexts, sense_sentences
+
+
+def test_each_sense_has_sentences_with_its_word() -> None:
+    found = sense_sentences()
+    for word, least in (("bank", 20), ("bucket", 8), ("gift", 6)):
+        senses = [one.sense for one in found[word]]
+        assert len(set(senses)) == 2
+        assert all(senses.count(sense) >= least for sense in senses)
+        assert all(sense in TOPICS for sense in senses)
+        assert all(one.occurrence.word.lower() == word for one in found[word])
+        assert len({one.occurrence.text for one in found[word]}) == len(senses)
+
+
+def test_no_sentence_of_the_file_is_in_the_corpus() -> None:
+    corpus = SenseTexts(train=2000).load()
+    texts = {example.text.replace(" .", ".") for example in corpus.train}
+    assert not texts & {one.occurrence.text.lower() for some in sense_sentences().values() for one in some}
+    assert {example.label for example in corpus.train} == set(TOPICS)
+
+
+def test_the_sum_is_the_mix_of_the_layers() -> None:
+    result = mix.run(MixOptions(steps=1, fit=3))
+    word = result.data["word"]
+    for task in result.data["tasks"]:
+        assert sum(task.weights) == pytest.approx(1.0)
+        expected = task.scale * (torch.tensor(task.weights)[:, None] * word).sum(0)
+        torch.testing.assert_close(torch.tensor(task.vector), expected)
+    first, second = word[0].chunk(2)
+    assert torch.equal(first, second)  # the embedding of both directions
+
+
+def test_the_classes_of_tagged_sentences() -> None:
+    rng = random.Random(0)
+    for _ in range(50):
+        one = mix.sample_tagged(rng)
+        stick = [name for word, name in zip(one.words, one.classes, strict=True) if word == "stick"]
+        assert set(stick) <= {"verb" if one.topic == "plan" else "noun"}
+
+
+def test_a_bidirectional_lstm_copies_the_word_and_separate_directions_do_not() -> None:
+    """The gradient of the logits at a place with respect to its own word."""
+    tokens, targets = both_sides.words_of(torch.Generator().manual_seed(1), rows=2)
+    place = int((targets[0] != IGNORED).nonzero()[2])
+    for build, seen in ((both_sides.bidirectional, True), (both_sides.separate, False)):
+        network = build().eval()
+        changed = tokens.clone()
+        changed[0, place] = both_sides.MASK
+        differs = (network(tokens)[0, place] - network(changed)[0, place]).abs().max() > 1e-6
+        assert bool(differs) == seen
+
+
+def test_masked_words_are_the_targets() -> None:
+    tokens, targets = both_sides.one_masked_of(torch.Generator().manual_seed(2), 8)
+    assert (targets != IGNORED).sum(1).tolist() == [1] * 8
+    assert ((tokens == both_sides.MASK) == (targets != IGNORED)).all()
+
+
+def test_ngrams_of_a_file(tmp_path: Path) -> None:
+    """The counts are those of the training lines; a text of the user has no grammar."""
+    text = tmp_path / "lines.txt"
+    text.write_text("".join(f"the dog sees the cat {n}\nthe the dog {n}\n" for n in range(50)), encoding="utf-8")
+    result = ngrams.run(NgramsOptions(file=str(text), steps=1, words=2))
+    the = next(one for one in result.data["pairs"] if one["word"] == "the")
+    following = {word: count for word, count, _ in the["next"]}
+    assert following["dog"] > following["the"] > 0
+    assert result.data["lowest_perplexity"] is None
+    assert all(one.plural is None for one in result.data["models"])

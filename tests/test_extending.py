@@ -216,7 +216,7 @@ def vowels() -> Recipe:
 
 MINE = {
     "recipe": {"vowels": vowels},
-    "data": {"words": Words},
+    "data": {"spellings": Words},
     "model": {"pool": PoolConfig},
     "objective": {"squares": Squares},
     "task": {"vowels": VOWEL_TASK},
@@ -285,13 +285,13 @@ def test_the_command_line_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_without_its_tables_it_is_refused_by_name(trained: tuple[Path, list[Any]]) -> None:
     out, _ = trained
-    with pytest.raises(regard.UserError, match=r"data\.kind: .*'words'"):
+    with pytest.raises(regard.UserError, match=r"data\.kind: .*'spellings'"):
         regard.load(out, "cpu")
 
 
 def test_parts_that_do_not_go_together_are_refused_by_name(tmp_path: Path) -> None:
     wrong = replace(vowels(), model=regard.MODELS["gpt"]())
-    with pytest.raises(regard.UserError, match=r"model=gpt: does not fit data=words; use model=pool\."):
+    with pytest.raises(regard.UserError, match=r"model=gpt: does not fit data=spellings; use model=pool\."):
         Run(wrong, tmp_path / "run", kinds=MINE)
 
 
@@ -354,7 +354,7 @@ def test_a_head_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     wrong = replace(vowels(), model=regard.MODELS["seq2seq"](), head=VectorHeadConfig())
     names = ("rnn", "lstm", "gru", "elmo", "tcn", "lstmn", "structured", "kim", "bilstm", "gpt", "bert", "context2vec")
     bodies = " or ".join(f"model={name}" for name in names)
-    message = rf"model=seq2seq: does not fit data=words; use {bodies}\."
+    message = rf"model=seq2seq: does not fit data=spellings; use {bodies}\."
     with pytest.raises(regard.UserError, match=message):
         Run(wrong, tmp_path / "run", kinds=HEADED)
 

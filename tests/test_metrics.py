@@ -135,7 +135,15 @@ def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
     assert lower == {"loss", "perplexity", "forward", "backward", "mse", "word_error", "phoneme_error", "aer"}
     percent = {name for name, metric in METRICS.items() if metric.format == "percent"}
     rates = {"accuracy", "recalled", "exact", "word_error", "phoneme_error", "alignment", "chance", "aer"}
-    assert percent == rates | {"f1_micro", "f1_macro", "pointing", "pointing_chance"}
+    assert percent == rates | {
+        "f1_micro",
+        "f1_macro",
+        "pointing",
+        "pointing_chance",
+        "entity_f1",
+        "entity_precision",
+        "entity_recall",
+    }
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def outcome(tmp_path: Path, name: str = "run", **settings: Any) -> Outcome:
     model: Any = SimpleNamespace(
         fields={"text": InputText(tokenizer)},
         metrics=METRICS,
-        task=SimpleNamespace(name="a task", verb="look", head="next", objective=Classification),
+        task=SimpleNamespace(name="a task", verb="look", head="next", objective=Classification, validates=True),
         reads_images=False,
         target_tokenizer=tokenizer,
         tokenizer=tokenizer,

@@ -62,6 +62,8 @@ COLUMNS: Mapping[str, Columns] = {
     "two-way language": text_columns(TEXTS),
     "two-way running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
+    "context": text_columns(TEXTS, SPECIAL),
+    "words": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
     "labels": {"text": flat(TEXTS), "labels": numbers([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]]])},
     "rate": {"text": flat(TEXTS), "number": numbers([[0.5], [-1.0], [2.0]])},
@@ -90,7 +92,7 @@ def test_every_task_is_under_its_name_and_has_columns_here() -> None:
 
 def test_every_model_has_a_task() -> None:
     tasks = {name: task_of(config()).name for name, config in MODELS.items()}
-    assert set(tasks.values()) == {"translate", "caption", "language", "masked", "classify"}
+    assert set(tasks.values()) == {"translate", "caption", "language", "masked", "classify", "words", "context"}
     assert tasks["gpt"] == "language"
     assert tasks["bert"] == "masked"
 

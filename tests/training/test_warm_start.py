@@ -66,7 +66,7 @@ def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, firs
         ("data.joint=yes", r"data.joint=true: it is false for the tokenizers of .*first"),
         (
             "data=lines",
-            r"from=.*first: a model of the kind seq2seq does not fit data=lines; .* gru or tcn or lstmn or gpt, ",
+            r"from=.*first: a model of the kind seq2seq does not fit data=lines; .* gru or elmo or tcn or ",
         ),
         ("model.widht=24", 'Did you mean "model.width"'),
         ("data=pears", 'Did you mean "pairs"'),
@@ -232,6 +232,8 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
 
 
 def test_a_translator_is_no_body(first: Path, texts: dict[str, str], tmp_path: Path) -> None:
-    message = r"a model of the kind seq2seq does not fit data=labelled; start from .* rnn or lstm or gru or tcn or"
+    message = (
+        r"a model of the kind seq2seq does not fit data=labelled; start from .* rnn or lstm or gru or elmo or tcn or"
+    )
     with pytest.raises(UserError, match=message):
         under_a_head(texts, first, tmp_path / "run")

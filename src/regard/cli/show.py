@@ -20,6 +20,7 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "fill": "Fill: which token is missing",
     "classify": "Classify: a text in, a label or a number out",
     "tag": "Tag: a text in, a tag for each word out",
+    "neighbours": "Word vectors: which words are near a word",
     "caption": "Caption: an image or a clip in, a text out",
     "eval": "Sequences of numbers: a class, a number, or an answer at each step; regard eval measures the model",
 }

@@ -7,7 +7,6 @@ import typer
 
 from regard.cli import options
 from regard.cli.lines import chunks, numbered, print_line
-from regard.render.formatting import format_number
 
 if TYPE_CHECKING:
     from regard.verbs.tagging import Tagged
@@ -67,6 +66,8 @@ def tag(
 
 
 def _print_entities(number: int, found: "Tagged") -> None:
+    from regard.render.formatting import format_number
+
     for one in found.entities:
         print_line(str(number), str(one.start), str(one.end), one.type, format_number(one.probability), one.text)
 

@@ -97,7 +97,7 @@ def test_every_model_has_a_task() -> None:
     assert tasks["bert"] == "masked"
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "words"])  # word vectors have no targets
 def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
     task = TASKS[name]
     rows = rows_of(COLUMNS[name])

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from regard.data.batches import IGNORED
-from regard.explain import both_sides, mix, ngrams
-from regard.explain.options import MixOptions, NgramsOptions
+from regard.explain import both_sides, mix, ngrams, senses
+from regard.explain.options import MixOptions, NgramsOptions, SensesOptions
 from regard.explain.sense_corpus import TOPICS, SenseTexts, sense_sentences
 
 
@@ -77,3 +77,11 @@ def test_ngrams_of_a_file(tmp_path: Path) -> None:
     assert following["dog"] > following["the"] > 0
     assert result.data["lowest_perplexity"] is None
     assert all(one.plural is None for one in result.data["models"])
+
+
+def test_vectors_without_context_do_not_differ_by_sense(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("3 2\nbank 1 0\nbucket 0 1\ngift 1 1\n", encoding="utf-8")
+    shown = str(senses.run(SensesOptions(models=(str(path),))).data)
+    assert "nan" not in shown
+    assert str(path) in shown

@@ -156,7 +156,8 @@ def _measure(model: Loaded, sentences: dict[str, list[Sense]]) -> SenseResult:
         towards = (pairs[:, 0] - pairs[:, 1]) @ (means[0] - means[1])  # (pairs,)
         same = (pairs[:, 0] - pairs[:, 1]).norm(dim=-1)
         right = torch.where(same < 1e-5 * pairs[:, 0].norm(dim=-1), 0.5, (towards > 0).float())
-        cues[distance], moved[distance] = right.mean().item(), (same / apart).mean().item()
+        cues[distance] = right.mean().item()
+        moved[distance] = (same / apart).mean().item() if apart else 0.0  # static vectors are not apart
     return SenseResult(str(model.path), {word: each[-1] for word, each in layers.items()}, layers, cues, moved)
 
 

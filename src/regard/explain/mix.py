@@ -7,7 +7,7 @@ s = softmax(w), and a scale γ, and uses γ · Σ sⱼ · layerⱼ. The language
 Different tasks need different layers. Here a small language model of both directions is trained first, on sentences
 about plans and about wood in which “stick” is a verb or a noun. Then two tasks learn a mix and a linear classifier on
 its frozen layers: the class of each word (verb, noun, adjective or other), and what the sentence is about (a plan or
-wood), which has to be told at every word, also at “the”.
+wood), which the classifier must say at every word, “the” included.
 """
 
 import random

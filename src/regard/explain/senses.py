@@ -46,6 +46,9 @@ itself, so that its vector has nothing but the context.
 The masked model is near chance for “bank” after so few steps. It learns from the masked words alone, two fifths of
 all, and at a word that is not masked its last layer mostly has to give the word back. Large masked models that were
 trained for long can be compared too: give their directories.
+
+The corpus and the settings of training were chosen with these sentences in view. So the numbers show what such vectors
+can do; for other sentences they may be lower.
 """
 LEFT = "that is on the other side of that"  # between "bank" and the adjective and the cue, as in the lecture's sentence
 FILLER = "and there is the road and the water and the street and the lake"  # no sense alone: both topics are in it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -90,9 +91,10 @@ class WordPairs(Objective):
             raise UserError(f"objective.sample={self.sample}: give a number from 0 (none) to 1, such as 1e-3.")
         check_workers(self.workers)
 
+    @abstractmethod
     def table(self, counts: Ids) -> TargetTable:
         """What predictions are compared with, for words with these counts."""
-        raise NotImplementedError
+        ...
 
     def trainer(self, model: Skipgram, batches: Any, plan: Any) -> PairTrainer:
         return PairTrainer(self, model, batches, plan)

@@ -212,7 +212,7 @@ def _finetuning(
     """The settings of `plan.finetune` that apply to a classifier and its head, without those that the user states."""
     heads = [kinds["head"][name] for name in _heads_of(data, kinds) if name in kinds["head"]]
     if not heads or any(name in body.predicts for name in _heads_of(data, kinds)):
-        return ()  # the model goes on with what it predicts
+        return ()  # the model keeps its own task
     head = kinds["head"].get(stated.get("head", ""), heads[0])
     known = {f"head.{one.name}" for one in fields(head)}
     length = {"plan.steps": "plan.epochs"}  # each is the length of a run

@@ -46,7 +46,7 @@ def flickr8k() -> Recipe:
         name="flickr8k",
         title="captions of photographs (Flickr8k)",
         data=Flickr8k(),
-        model=CaptionerConfig(encoder="features", width=512, embed=256, decoder="attend", dropout=0.5),
+        model=CaptionerConfig(encoder="features", width=768, embed=512, decoder="attend", dropout=0.6),
         objective=Captioning(smoothing=0.1),
         plan=Plan(
             steps=2500, batch_tokens=4096, rate=5e-4, warmup=200, evaluate=250, samples=1000, patience=4, select="bleu4"

@@ -158,23 +158,32 @@ def hello() -> Recipe:
 
 
 def ptb() -> Recipe:
-    """The Penn Treebank by words: an LSTM of 13 million parameters with tied weights (Zaremba et al. 2014)."""
+    """The Penn Treebank by words: an LSTM of 13 million parameters with tied weights and the dropout of AWD-LSTM."""
     return Recipe(
         name="ptb",
         title="the Penn Treebank by words, an LSTM",
-        data=Ptb(window=35),
-        model=RecurrentLmConfig(width=650, embed=650, layers=2, tied=True, dropout=0.5),
+        data=Ptb(),
+        model=RecurrentLmConfig(
+            width=650,
+            embed=650,
+            layers=2,
+            tied=True,
+            dropout=0.5,
+            input_dropout=0.4,
+            hidden_dropout=0.3,
+            embedding_dropout=0.1,
+            weight_drop=0.4,
+            variational=True,
+        ),
         objective=TeacherForcing(),
         plan=Plan(
-            steps=53_000,  # 40 epochs
-            batch_tokens=20 * 35,
-            optimizer="sgd",
-            rate=2.0,
-            schedule="linear",
+            steps=20_000,  # 60 epochs
+            batch_tokens=40 * 70,
+            rate=3e-3,
             warmup=500,
-            decay=0.0,
+            decay=0.05,
             clip=0.25,
-            evaluate=1325,
+            evaluate=1000,
         ),
         metrics=("perplexity",),
     )
@@ -188,7 +197,7 @@ def ptb_char() -> Recipe:
         name="ptb-char",
         title="the Penn Treebank by characters, an LSTM",
         data=PtbChar(),
-        model=RecurrentLmConfig(width=600, embed=128, layers=2, dropout=0.2),
+        model=RecurrentLmConfig(width=480, embed=128, layers=2, dropout=0.1, weight_drop=0.2, variational=True),
         plan=Plan(steps=40_000, batch_tokens=64 * 150, rate=4e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
     )
 

@@ -45,7 +45,7 @@ def copy() -> Recipe:
         model=TcnConfig(width=10, embed=10, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
         objective=Recall(),
         plan=Plan(
-            steps=10_000, batch_tokens=32 * 1020, rate=2e-3, warmup=200, decay=0.0, evaluate=500, precision="float32"
+            steps=10_000, batch_tokens=32 * 1020, rate=1e-3, warmup=200, decay=0.0, evaluate=500, precision="float32"
         ),
         metrics=("recalled",),
     )

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 
@@ -41,7 +41,6 @@ class Trial:
 
     name: str
     rate: float = 1.0  # the learning rate is multiplied by this
-    optimizer: Literal["adam", "adamw", "sgd"] | None = None  # None: that of the recipe
     clip: float | None = None  # the largest norm of the gradient; None: that of the recipe
     dropout: float = 0.0  # added to the dropout
     layers: int = 0  # added to the layers
@@ -49,12 +48,7 @@ class Trial:
     def apply(self, model: Any, recipe: Recipe) -> Recipe:
         """The recipe with the model and the change."""
         plan = recipe.plan
-        plan = replace(
-            plan,
-            rate=plan.rate * self.rate,
-            clip=plan.clip if self.clip is None else self.clip,
-            optimizer=self.optimizer or plan.optimizer,
-        )
+        plan = replace(plan, rate=plan.rate * self.rate, clip=plan.clip if self.clip is None else self.clip)
         dropout = min(model.dropout + self.dropout, 0.9)
         return replace(recipe, model=replace(model, dropout=dropout, layers=model.layers + self.layers), plan=plan)
 
@@ -65,8 +59,6 @@ TRIALS = (  # the same for every family of a task
     Trial("rate ÷ 3, clip 0.25", rate=1 / 3, clip=0.25),
     Trial("deeper, dropout + 0.1", layers=1, dropout=0.1),
 )
-# For a recipe whose optimiser is SGD: a Transformer needs Adam.
-SGD_TRIALS = (TRIALS[0], Trial("AdamW, rate ÷ 2000", rate=1 / 2000, optimizer="adamw"), *TRIALS[2:])
 
 
 @dataclass(frozen=True)
@@ -78,11 +70,9 @@ class Row:
     metric: str  # measured on the validation set
     published: Mapping[str, float]  # by family; on the test set
     tcn: TcnConfig
-    layers: int  # of the recurrent models, before tuning
+    recurrent: RecurrentLmConfig
     transformer: GptConfig
-    tied: bool = False  # whether recurrent models use their embeddings as the output layer
     bits: bool = False  # whether the figures are in bits, not nats
-    trials: tuple[Trial, ...] = TRIALS
 
     @property
     def title(self) -> str:
@@ -106,14 +96,11 @@ class Row:
 
         A narrow convolutional network may have no width that is near enough, so it has two other kernels to try.
         """
-        width, dropout = self.tcn.width, self.tcn.dropout
-        embed = width if self.tied else self.tcn.embed
-        rnn = RecurrentLmConfig(width=width, embed=embed, layers=self.layers, dropout=dropout, tied=self.tied)
         kernels = (self.tcn.kernel, max(self.tcn.kernel - 1, 2), self.tcn.kernel + 1)
         return {
-            **{cell: (replace(rnn, cell=cell),) for cell in ("rnn", "gru", "lstm")},
+            **{cell: (replace(self.recurrent, cell=cell),) for cell in ("rnn", "gru", "lstm")},
             "tcn": tuple(replace(self.tcn, kernel=kernel) for kernel in kernels),
-            "transformer": (replace(self.transformer, dropout=min(dropout, 0.3)),),
+            "transformer": (replace(self.transformer, dropout=min(self.tcn.dropout, 0.3)),),
         }
 
 
@@ -126,22 +113,58 @@ def _tcn(recipe: str) -> TcnConfig:
     return cast(TcnConfig, RECIPES[recipe]().model)
 
 
+def _recurrent(tcn: TcnConfig, layers: int = 1) -> RecurrentLmConfig:
+    """Recurrent models beside a convolutional network, with its dropout."""
+    return RecurrentLmConfig(width=tcn.width, embed=tcn.embed, layers=layers, dropout=tcn.dropout)
+
+
+def _lstm(recipe: str) -> RecurrentLmConfig:
+    """The LSTM of a recipe."""
+    return cast(RecurrentLmConfig, RECIPES[recipe]().model)
+
+
 SMALL = GptConfig(width=56, heads=4, layers=2, inner=4 * 56, context=1024, positions="sinusoidal")
 TINY = replace(SMALL, width=24, heads=2, inner=4 * 24)
 MUSIC = replace(SMALL, width=112, inner=4 * 112, context=2048)
 XL = replace(SMALL, width=512, heads=8, layers=4, inner=4 * 512, positions="xl", memory=128)
 ROWS = (  # Bai et al. 2018, table 1; the convolutional networks are mostly those of table 2
-    Row("adding", 70_000, "mse", _published(0.177, 5.3e-5, 0.164, 5.8e-5), _tcn("adding"), 2, SMALL),
-    Row("copy", 16_000, "loss", _published(0.0202, 0.0197, 0.0204, 3.5e-5), _tcn("copy"), 1, TINY),
-    Row("smnist", 70_000, "accuracy", _published(0.215, 0.962, 0.872, 0.990), _tcn("smnist"), 1, SMALL),
-    Row("pmnist", 70_000, "accuracy", _published(0.253, 0.873, 0.857, 0.972), _tcn("pmnist"), 1, SMALL),
+    Row(
+        "adding",
+        70_000,
+        "mse",
+        _published(0.177, 5.3e-5, 0.164, 5.8e-5),
+        _tcn("adding"),
+        _recurrent(_tcn("adding"), 2),
+        SMALL,
+    ),
+    Row(
+        "copy", 16_000, "loss", _published(0.0202, 0.0197, 0.0204, 3.5e-5), _tcn("copy"), _recurrent(_tcn("copy")), TINY
+    ),
+    Row(
+        "smnist",
+        70_000,
+        "accuracy",
+        _published(0.215, 0.962, 0.872, 0.990),
+        _tcn("smnist"),
+        _recurrent(_tcn("smnist")),
+        SMALL,
+    ),
+    Row(
+        "pmnist",
+        70_000,
+        "accuracy",
+        _published(0.253, 0.873, 0.857, 0.972),
+        _tcn("pmnist"),
+        _recurrent(_tcn("pmnist")),
+        SMALL,
+    ),
     Row(
         "jsb",
         300_000,
         "loss",
         _published(8.91, 8.43, 8.45, 8.10),
         _tcn("jsb"),
-        1,
+        _recurrent(_tcn("jsb")),
         replace(MUSIC, positions="relative"),
     ),
     Row(
@@ -150,7 +173,7 @@ ROWS = (  # Bai et al. 2018, table 1; the convolutional networks are mostly thos
         "loss",
         _published(4.05, 3.46, 3.29, 3.07),
         _tcn("nottingham"),
-        1,
+        _recurrent(_tcn("nottingham")),
         replace(MUSIC, width=168, layers=3, inner=4 * 168),
     ),
     Row(
@@ -159,10 +182,8 @@ ROWS = (  # Bai et al. 2018, table 1; the convolutional networks are mostly thos
         "perplexity",
         _published(114.50, 92.48, 78.93, 88.68),
         TcnConfig(width=600, embed=600, layers=4, kernel=3, dropout=0.5, embedding_dropout=0.25, tied=True),
-        3,
+        _lstm("ptb"),
         XL,
-        tied=True,
-        trials=SGD_TRIALS,
     ),
     Row(
         "ptb-char",
@@ -170,7 +191,7 @@ ROWS = (  # Bai et al. 2018, table 1; the convolutional networks are mostly thos
         "loss",
         _published(1.48, 1.37, 1.36, 1.31),
         TcnConfig(width=390, embed=100, layers=4, kernel=3, dropout=0.05, embedding_dropout=0.0),
-        2,
+        _lstm("ptb-char"),
         replace(XL, width=256, inner=4 * 256),
         bits=True,
     ),
@@ -230,7 +251,7 @@ def jobs(
     rows, families = select(words)
     tuning = TUNING if trials > 1 else 0.0
     for row in rows:
-        grid = row.trials[:trials]
+        grid = TRIALS[:trials]
         recipe = recipes[row.name]
         prepared = prepare(recipe, whole=False)
         sizes = {name: each.size for name, each in prepared.fields.items()}

@@ -37,18 +37,18 @@ from regard.verbs.occurrences import centroid_accuracy, marked_occurrence, occur
 
 READING = """
 A static vector is the same in both senses, so it is right half of the time. The vectors in context tell most of the
-senses apart, although the models are small and about a sixth of the words of these sentences are unknown to them. The
+senses apart, although the models are small and a fifth of the words of these sentences are unknown to them. The
 models that read from left to right (LSTM, GPT) find the sense if a cue stands before the word; in the sentences about
 road and river, where the cue comes after it, their vectors do not differ at all. The models of both sides (biLM,
 context2vec) use it at every distance that is tested. context2vec is the best for “bank”: it does not read the word
 itself, so that its vector has nothing but the context.
 
-The masked model is near chance for “bank” after so few steps. It learns from the masked words alone, two fifths of
+The masked model does not tell the senses apart after so few steps. It learns from the masked words alone, two fifths of
 all, and at a word that is not masked its last layer mostly has to give the word back. Large masked models that were
 trained for long can be compared too: give their directories.
 
-The corpus and the settings of training were chosen with these sentences in view. So the numbers show what such vectors
-can do; for other sentences they may be lower.
+The corpus and the settings of training were chosen with other sentences in view. The sentences that are measured were
+written afterwards, and nothing was changed after they had been measured.
 """
 LEFT = "that is on the other side of that"  # between "bank" and the adjective and the cue, as in the lecture's sentence
 FILLER = "and there is the road and the water and the street and the lake"  # no sense alone: both topics are in it
@@ -182,7 +182,8 @@ def _sense_table(results: Sequence[SenseResult], counts: dict[str, int]) -> Tabl
     note = (
         f"The part of the occurrences that are nearest to the mean of their own sense, of {sentences}. Chance is 50%: "
         "a static vector is the same in all sentences. With random answers, 95% of the results for “bank” are between "
-        f"{low:.0%} and {high:.0%}."
+        f"{low:.0%} and {high:.0%}. A result below that is no better: vectors without the sense are often farther from "
+        "the mean of their own sense, because it is that of the others alone."
     )
     rows = [[one.name, *(cell(one, word) for word in counts)] for one in results]
     return Table("The sense of a word, by the nearest mean", ["vectors", *counts], rows, note)

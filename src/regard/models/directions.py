@@ -145,9 +145,9 @@ class TwoDirections(nn.Module):
         after: list[Any] = []
 
         def read(half: Any, ids: Tensor, there: Tensor | None) -> Layers:
-            found: list[Tensor] = []
-            after.append(half.advance(ids, state[len(after)], there, layers=found)[1])
-            return tuple(found)
+            found, ended = half.advance_layers(ids, state[len(after)], there)
+            after.append(ended)
+            return found
 
         layers = self._joined(tokens, real, read)
         return layers, (after[0], after[1])

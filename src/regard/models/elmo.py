@@ -192,6 +192,14 @@ class Elmo(Causal):
         outputs, cells = (torch.stack(part, 1) for part in zip(*after))
         return x, ElmoState(outputs, cells)
 
+    def advance_layers(
+        self, tokens: Tensor, state: ElmoState, real: Tensor | None = None
+    ) -> tuple[tuple[Tensor, ...], ElmoState]:
+        """The word vectors and the states of every layer at the next words, and the state after them."""
+        layers: list[Tensor] = []
+        _, after = self.advance(tokens, state, real, layers)
+        return tuple(layers), after
+
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
         if self.readout_ is None:

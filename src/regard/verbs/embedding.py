@@ -73,12 +73,13 @@ def gathered(
     model.expect("embed", not model.reads_images and not model.module.config.reads_words)
     none = np.zeros((0, model.module.config.width), dtype=np.float32)
     found = [none for _ in texts]
-    read = _word_states if model.module.config.characters else _token_states
+    spelled = bool(model.module.config.characters)
+    read = _word_states if spelled else _token_states
     for rows, states, real in read(model, texts, pooling, batch_tokens, first, layers):
         pooled = [list(_pooled(layer.float(), real, pooling)) for layer in states]
         for place, row in enumerate(rows):
             vectors = torch.stack([layer[place] for layer in pooled], 1)  # (vectors, layers, width)
-            vectors = vectors.flip(0) if model.reads_backward else vectors
+            vectors = vectors.flip(0) if model.reads_backward and not spelled else vectors
             found[row] = (vectors if layers == "all" else vectors[:, 0]).cpu().numpy()
     lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
     return Embedded(np.concatenate(found or [none]), lengths)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from regard.data.characters import sentence_characters
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError, nearest
 from regard.layers.mix import equal_width
-from regard.models import TwoDirections, reads_whole
+from regard.models import reads_whole
 from regard.recording import pause_recording
+from regard.tensor_tree import tensors, with_tensors
 from regard.verbs.cove import cove_states
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import LONG_CURE, Loaded
@@ -55,7 +56,7 @@ def embed_words(
     `layers` is last; first, the input embeddings; mix, the mean of all layers (a scalar mix with equal weights); or
     all; cove is the embedding and the last state of a translator. Layers of another width than the last are left out of
     mix and all. An ELMo reads the characters of a word, so that no word is unknown. With `carry=n` it reads n texts at
-    a time, in order, and each of them starts from the state that the text n places before left, in both directions;
+    a time, in order, and each of them starts from the state that the text n places before left, in each direction;
     else every text starts from zeros. `first` is the number of the first text in error messages.
     """
     check_is_list(texts)
@@ -67,8 +68,7 @@ def embed_words(
     spans = [[one.span() for one in re.finditer(r"\S+", text)] for text in texts]
     split = [[text[start:end] for start, end in found] for text, found in zip(texts, spans)]
     if model.module.config.characters:
-        longest = model.module.config.characters
-        read = [_spelled(words, longest) for words in split]
+        read = [_spelled(model, words) for words in split]
     else:
         read = _tokenized(model, texts, split, first)
     rows = [range(at, min(at + carry, len(texts))) for at in range(0, len(texts), carry)] if carry else None
@@ -129,9 +129,11 @@ def ends(model: Loaded) -> tuple[list[int], list[int]]:
     return [] if special.prefix is None else [special.prefix], [] if special.suffix is None else [special.suffix]
 
 
-def _spelled(words: Sequence[str], longest: int) -> WordText:
-    """The characters of words between the two ends of a sentence, which belong to no word."""
-    return WordText(sentence_characters(words, longest), np.array([-1, *range(len(words)), -1]))
+def _spelled(model: Loaded, words: Sequence[str]) -> WordText:
+    """The characters of words between the two ends of a sentence, which belong to no word, in the model's direction."""
+    order = slice(None, None, -1 if model.reads_backward else None)
+    characters = sentence_characters(words, model.module.config.characters)
+    return WordText(characters[order], np.array([-1, *range(len(words)), -1][order]))
 
 
 def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str]], first: int) -> list[WordText]:
@@ -175,16 +177,17 @@ def _vectors(
     model: Loaded, read: Sequence[WordText], layers: str, batch_tokens: int, rows: Sequence[range] | None
 ) -> Iterator[tuple[int, Vectors]]:
     """The number of each text and its vectors. If `rows` are given, the state is carried from each to the next."""
-    state = None if rows is None or not rows else cast(TwoDirections, model.module).start_segments(len(rows[0]))
+    module: Any = model.module
+    state = None if rows is None or not rows else module.start_segments(len(rows[0]))
     for group in rows if rows is not None else grouped([len(each.ids) for each in read], batch_tokens):
         tokens, there = _padded([read[row].ids for row in group])
         ids, real = torch.from_numpy(tokens).to(model.device), torch.from_numpy(there).to(model.device)
         if state is None:
             states = layer_states(model, ids, None if there.all() else real, layers)
         else:
-            state = tuple(each.select(torch.arange(len(group), device=model.device)) for each in state)
+            state = with_tensors(state, (tensor[: len(group)] for tensor in tensors(state)))
             with torch.no_grad(), model.autocast():
-                every, state = cast(TwoDirections, model.module).advance_layers(ids, state, real)
+                every, state = module.advance_layers(ids, state, real)
             states = chosen_layers(every, layers)
         stacked = torch.stack(states, 2).float().cpu()  # (B, T, layers, D)
         for row, text_states, places in zip(group, stacked, there):

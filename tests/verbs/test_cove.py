@@ -61,7 +61,7 @@ def test_the_vectors_are_the_embeddings_and_the_states_of_the_encoder(
 
 
 def test_the_embeddings_are_the_vectors_of_a_file(translator: Callable[..., Path], tmp_path: Path) -> None:
-    """A Transformer multiplies its embedding by a scale; the vectors are those of `model.embedding=FILE` all the same."""
+    """They are those of `model.embedding=FILE`, although a Transformer multiplies its embedding by a scale."""
     model = made("transformer", translator)
     embedding: Any = model.module.get_submodule(model.module.config.input_embedding)
     vectors = np.arange(16, dtype=np.float32).reshape(2, 8)
@@ -69,7 +69,9 @@ def test_the_embeddings_are_the_vectors_of_a_file(translator: Callable[..., Path
     (tmp_path / "vectors.txt").write_text("\n".join(rows), encoding="utf-8")
     scale = model.module.config.embedding_scale
     assert scale != 1
-    init_embedding(embedding, tmp_path / "vectors.txt", model.tokenizer.pieces(range(model.tokenizer.size)), scale=scale)
+    init_embedding(
+        embedding, tmp_path / "vectors.txt", model.tokenizer.pieces(range(model.tokenizer.size)), scale=scale
+    )
     found = gathered(model, TEXTS[:1], Pooling("tokens"), layers="cove").vectors[:, :8]
     np.testing.assert_allclose(found, vectors, rtol=1e-6)
 

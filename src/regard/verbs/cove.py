@@ -13,7 +13,8 @@ def cove_states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
     """[embedding(w); encoder(w)] of each token of a source (B, T): (B, T, embedding width + width) (eq. 3).
 
     The embedding is what the encoder reads, without positions: a Transformer multiplies the rows of its table by a
-    scale. In the paper these are GloVe's vectors, which `model.embedding=FILE` gives a translator here. The states are those of the encoder's last layer.
+    scale. In the paper these are GloVe's vectors, which `model.embedding=FILE` gives a translator here. The states are
+    those of the encoder's last layer.
     """
     config = model.module.config
     model.expect("embed --as cove", config.reads_source and not model.reads_images)

@@ -94,14 +94,10 @@ def _token_states(
     """The states at the tokens of texts, special tokens included."""
     tokens = _read(model, texts, pooling, first)
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):
-        ids, there = pad_ids([tokens[row] for row in rows])
+        ids, there = pad_ids([tokens[row] for row in rows], least=1)  # texts without tokens have one place of padding
         real = torch.from_numpy(there).to(model.device)
-        if there.shape[1]:
-            visible = None if there.all() else real  # a mask that forbids nothing is none
-            yield rows, layer_states(model, torch.from_numpy(ids).to(model.device), visible, layers), real
-        else:  # texts without tokens: one place that is padding gives the number and the widths of the layers
-            place = torch.zeros(len(rows), 1, dtype=torch.long, device=model.device)
-            yield rows, [each[:, :0] for each in layer_states(model, place, place > 0, layers)], real
+        visible = None if there.all() else real  # a mask that forbids nothing is none
+        yield rows, layer_states(model, torch.from_numpy(ids).to(model.device), visible, layers), real
 
 
 def _word_states(
@@ -133,7 +129,7 @@ def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:
     if pooling.pool == "first":
         pooled = (states * real[..., None])[:, :1].sum(dim=1)
     elif pooling.pool == "max":
-        pooled = states.masked_fill(~real[..., None], -math.inf).amax(dim=1) if real.shape[1] else states.sum(dim=1)
+        pooled = states.masked_fill(~real[..., None], -math.inf).amax(dim=1)
         pooled = pooled.masked_fill(~real.any(dim=1)[:, None], 0.0)
     else:
         kept = real[..., None].float()

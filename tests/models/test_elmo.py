@@ -183,6 +183,30 @@ def test_the_words_of_each_direction(direction: Direction) -> None:
             np.testing.assert_allclose(carried[line].vectors[:, at], layer[0, 1:-1].detach().numpy()[::flip], atol=1e-6)
 
 
+@pytest.mark.parametrize("spelled", [False, True])
+def test_different_words_are_encoded_once_for_both_directions(spelled: bool) -> None:
+    """Words that are read again, and padding, are not encoded again. The states are those of each model alone."""
+    config = ElmoConfig(vocab=9, width=4, cells=6, kernels=(1,), filters=(4,), embed=3, characters=5, dropout=0.0)
+    model = TwoDirectionsConfig(config).build()
+    ids = torch.tensor([[5, 6, 5, 7], [6, 6, 0, 0]])
+    real = torch.tensor([[True] * 4, [True, True, False, False]])
+    tokens = model.onward.embedding.spelling[ids].long() if spelled else ids
+    encoded: list[int] = []
+    hook = model.onward.embedding.encoder.register_forward_hook(
+        lambda module, args, output: encoded.append(len(args[0]))
+    )
+    layers = model.layers(tokens, real)
+    model.advance_layers(tokens, model.start_segments(2), real)
+    hook.remove()
+    assert encoded == [4, 4]
+    back = torch.tensor([[7, 5, 6, 5], [6, 6, 0, 0]])
+    ahead, behind = model.onward.layers(ids, real), model.returning.layers(back, real)
+    for layer, one, other in zip(layers, ahead, behind, strict=True):
+        for row, length in enumerate((4, 2)):
+            expected = torch.cat([one[row, :length], other[row, :length].flip(0)], -1)
+            torch.testing.assert_close(layer[row, :length], expected)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

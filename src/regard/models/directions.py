@@ -160,6 +160,8 @@ class TwoDirections(nn.Module):
         self, tokens: Tensor, real: Tensor | None, read: Callable[[Any, Tensor, Tensor | None], Layers]
     ) -> Layers:
         """The states that both models give, side by side; the backward model reads the last real token first."""
+        if self.config.characters:  # both models read the same words, so that their characters are encoded once
+            tokens = self.onward.get_submodule(self.onward.config.input_embedding)(tokens)
         real_now = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device) if real is None else real
         order = last_first(real_now)
         back = tokens.take_along_dim(order.reshape(*order.shape, *[1] * (tokens.dim() - 2)), dim=1)

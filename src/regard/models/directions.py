@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.config import Table
 from regard.data.batches import IGNORED, Batch
 from regard.data.example import Direction
-from regard.layers.recurrent import real_first
+from regard.layers.recurrent import last_first
 from regard.models.checks import refuse
 from regard.models.facts import Facts, SharesFacts
 
@@ -203,11 +203,6 @@ class TwoDirections(nn.Module):
         self.onward.add(tokens, targets)
         self.returning.add(targets, tokens.masked_fill(targets == IGNORED, IGNORED))
         self.config = replace(self.config, body=replace(self.onward.config, direction="both"))
-
-
-def last_first(real: Tensor) -> Tensor:
-    """(B, T) → indices (B, T) that put the real positions of a row first, the last of them before the others."""
-    return real.shape[1] - 1 - real_first(real.flip(1))
 
 
 def from_the_end(batch: Batch) -> Batch:

@@ -177,19 +177,15 @@ def _owners(tokenizer: Tokenizer, ids: list[int], words: Sequence[str], number: 
     """The word of each token, -1 for tokens without one.
 
     The decoded text has the words of the text, unless the tokenizer changes spaces: one that adds spaces around
-    punctuation, or a token over two words. Then each word is encoded alone, with or without the space before it; the
-    result must be the tokens of the text.
+    punctuation, or a token over two words. Then each word is encoded alone; the result must be the tokens of the text.
     """
     owners = tokenizer.words(ids)
     if {*owners} - {-1} == set(range(len(words))):
         return owners
-    alone = tokenizer.in_direction("forward")
-    for pieces in (list(words), [f" {word}" if place else word for place, word in enumerate(words)]):
-        encoded = alone.encode_batch(pieces)
-        joined = [token for tokens in encoded for token in tokens]
-        if joined == (ids[::-1] if tokenizer.reads_backward else ids):
-            found = [word for word, tokens in enumerate(encoded) for _ in tokens]
-            return found[::-1] if tokenizer.reads_backward else found
+    order = slice(None, None, -1 if tokenizer.reads_backward else None)
+    encoded = tokenizer.encode_words(words)
+    if [token for tokens in encoded for token in tokens] == ids[order]:
+        return [word for word, tokens in enumerate(encoded) for _ in tokens][order]
     raise UserError(
         f"line {number}: the tokenizer joins words, so that they have no vectors of their own; embed lines."
     )

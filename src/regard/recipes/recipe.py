@@ -265,12 +265,14 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     if "model" in stated and "objective" not in stated and changed.model.learns_by != changed.objective.learns_by:
         names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
         changed = override(changed, [f"objective={name}" for name in names[:1]], kinds)
-    tasks = [kinds["task"][name].head for name in changed.data.tasks]
-    heads = {*tasks} & {*changed.model.directed().predicts} if changed.head is None else {changed.head.predicts}
-    if "metrics" in stated or not heads:  # without heads the model gets one that fits the task
+    tasks = {kinds["task"][name].head for name in changed.data.tasks}
+    predicted = tasks & {*changed.model.directed().predicts} if changed.head is None else {changed.head.predicts}
+    if "metrics" in stated or not predicted:  # a body gets a head that fits the task
         return changed
     of = {name: metric.heads for name, metric in kinds["metric"].items()}
-    return replace(changed, metrics=tuple(name for name in changed.metrics if not of.get(name) or heads & {*of[name]}))
+    return replace(
+        changed, metrics=tuple(name for name in changed.metrics if not of.get(name) or predicted & {*of[name]})
+    )
 
 
 def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:

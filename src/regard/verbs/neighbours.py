@@ -47,7 +47,7 @@ def word_table(model: Loaded) -> WordTable:
     """The words and vectors of a model with static vectors."""
     model.expect("find neighbours", model.task.head == "words")
     words = vocabulary(model.tokenizer)[(first := first_word(model.tokenizer)) :]
-    vectors: Tensor = model.module.vectors[first : first + len(words)]  # type: ignore[index,assignment]
+    vectors: Tensor = model.module.vectors[first : first + len(words)]  # type: ignore[index]
     places = {word: place for place, word in enumerate(words)}
     return WordTable(words, places, unit_vectors(vectors))
 

@@ -11,8 +11,9 @@ import pytest
 
 from regard.cli import main
 from regard.errors import UserError
+from regard.layers.crf import LinearChain
 from regard.verbs import load
-from regard.verbs.tagging import split_words, tag, tag_words
+from regard.verbs.tagging import split_words, tag, tag_words, word_tags
 
 Regard = Callable[..., Any]
 PEOPLE, PLACES, VERBS = ("Anna", "John Smith", "Lena Maria Berg"), ("Berlin", "New York"), ("visited", "left")
@@ -70,6 +71,27 @@ def test_words_may_be_given(regard: Regard, folder: Path) -> None:
     assert [json.loads(line)["line"] for line in found] == [2, 5]
     one, alone = tag_words(load(folder / "run"), [["Anna", "left"], []])
     assert (one.words, one.tags, alone.tags) == (("Anna", "left"), ("S-PER", "O"), ())
+
+
+def test_a_long_text_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forward algorithm runs once for all entities of a batch, and not at all where tags alone are wanted."""
+    calls, sums = list[int](), LinearChain._forward_sums
+    monkeypatch.setattr(LinearChain, "_forward_sums", lambda self, *given: calls.append(1) or sums(self, *given))
+    model, texts = load(folder / "run"), ["Anna left Berlin . " * 20]
+    assert len(word_tags(model, texts)[0]) == 80
+    assert not calls
+    (found,) = tag(model, texts)
+    assert len(found.entities) == 40
+    assert len(calls) == 1
+
+
+def test_words_that_are_not_one_word_are_refused(folder: Path) -> None:
+    model = load(folder / "run")
+    for word in ("New York", "", "Berlin "):
+        with pytest.raises(UserError, match=rf"sentence 2: the word '{word}' is empty or has white space"):
+            tag_words(model, [["Anna"], ["Anna", word]])
+    (found,) = tag_words(model, [["Anna", "left", "New", "York"]])
+    assert [(one.text, one.start, one.end) for one in found.entities] == [("Anna", 0, 4), ("New York", 10, 18)]
 
 
 def test_words_of_raw_text() -> None:

@@ -135,6 +135,21 @@ def test_the_report_by_type(regard: Regard, folder: Path) -> None:
     assert "<h2>By type of entity" in page
 
 
+def test_parts_of_speech_have_an_accuracy_and_no_entities(regard: Regard, folder: Path) -> None:
+    """S is no letter of a scheme among tags of another kind."""
+    file, out = folder / "pos.txt", folder / "pos"
+    file.write_text("Anna S-PROP\nleft V\nBerlin S-PROP\n. .\n\nhe PRO\nleft V\n. .\n\n" * 5)
+    settings = [f"data.train={file}", f"data.valid={file}", *TINY, *SMALL, "plan.evaluate=15", "plan.rate=0.05"]
+    said = regard("train", "tag", *settings, "plan.steps=30", "--out", out)
+    assert "entity_f1, entity_precision, entity_recall left out, and the best step selected by accuracy" in said.err
+    assert "by accuracy" in (out / "report.html").read_text(encoding="utf-8")
+    assert json.loads(regard("eval", out, "--json").out)["scores"].keys() == {"loss", "accuracy"}
+    spoken = regard("tag", out, stdin="Anna left.\n\nhe left.\n").out
+    assert spoken == "Anna\tS-PROP\nleft\tV\n.\t.\n\nhe\tPRO\nleft\tV\n.\t.\n\n"
+    assert tag(load(out), ["Anna left."])[0].entities == ()
+    assert regard("train", "tag", *settings, "plan.steps=30", "--resume", "--out", out).code == 0
+
+
 def test_an_extractor_goes_with_the_run(regard: Regard, folder: Path) -> None:
     """The layers of a language model as features of a tagger and of a classifier, which need its directory no more."""
     text = folder / "text.txt"

@@ -123,10 +123,15 @@ def test_an_extractor_is_frozen_unless_it_is_tuned() -> None:
 
 def test_dropout_is_that_of_whole_features_and_of_words() -> None:
     tokens, real = rows(CONFIG)
-    model = replace(CONFIG, dropout=0.5, word_dropout=0.0).build().train()
-    dropped = model.features(tokens[:1]) == 0
-    assert torch.equal(dropped.all(1), dropped.any(1))
-    assert dropped.any()
+    model = replace(CONFIG, layers=2, dropout=0.5, word_dropout=0.0).build().train()
+    read: list[Tensor] = []  # what the second layer reads
+    model.encoder.onward[1].register_forward_hook(lambda module, inputs, output: read.append(inputs[0]))
+    features = model.features(tokens[:1])
+    for states in (features, *read):
+        dropped = states == 0
+        assert torch.equal(dropped.all(1), dropped.any(1))
+        assert dropped.any()
+    assert len(read) == 1
     model = replace(CONFIG, dropout=0.0, word_dropout=0.5).build().train()
     seen: list[Tensor] = []
     model.embedding.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))

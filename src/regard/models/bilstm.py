@@ -23,7 +23,7 @@ from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.characters import CharacterEncoder
 from regard.layers.mix import ScalarMix, equal_width
-from regard.layers.recurrent import Recurrent, add_layer, real_first
+from regard.layers.recurrent import Recurrent, add_layer, real_first, variational_dropout
 from regard.mask import zero_padding
 from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
 from regard.models.facts import Facts, GivesLayers
@@ -111,7 +111,9 @@ class BiLstm(Layered):
         if config.extractor is not None:
             self.extractor = Extractor(config)
             inputs += config.extracted
-        self.encoder = Recurrent("lstm", inputs, config.width, config.layers, directions=2, dropout=config.dropout)
+        self.encoder = Recurrent(
+            "lstm", inputs, config.width, config.layers, directions=2, dropout=config.dropout, variational=True
+        )
         if readout:
             self.readout_ = nn.Linear(config.width, config.labels)
 
@@ -143,10 +145,11 @@ class BiLstm(Layered):
             parts.append(self.characters(characters))
         if self.extractor is not None:
             parts.append(self.extractor(pieces, real))
-        x = self._drop(torch.cat([part.to(parts[0].dtype) for part in parts], -1))
+        x = torch.cat([part.to(parts[0].dtype) for part in parts], -1)
+        x = variational_dropout(x, self.config.dropout, self.training)
         add_layer(layers, x)
         states, _ = self.encoder(x, real, layers)
-        return self._drop(states)
+        return variational_dropout(states, self.config.dropout, self.training)
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → logits (B, labels)"""
@@ -155,10 +158,6 @@ class BiLstm(Layered):
     def forward(self, batch: Batch) -> Tensor:
         real = batch.visible("tokens")
         return self.readout(self.features(batch["tokens"], real), real)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        """Dropout of whole features of a text (B, T, D)."""
-        return F.dropout1d(x.transpose(1, 2), self.config.dropout, self.training).transpose(1, 2)
 
 
 class Extractor(nn.Module):

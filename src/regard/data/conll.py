@@ -122,7 +122,7 @@ def _names_entities(files: Mapping[str, Sequence[Sentence]]) -> bool:
         for one in sentences:
             for tag, line in zip(one.tags, one.lines):
                 if tag in strange:
-                    found = f'"{tag}" is no tag of a scheme such as IOB2, but most tags are ({words} words have none)'
+                    found = f'"{tag}" is no tag of a scheme such as IOB2, but most tags are (such tags: {words})'
                     cure = f"write {OUTSIDE}, or a tag such as B-PER, or name another column with data.column=N"
                     raise UserError(f"{path}, line {line}: {found}; {cure}.")
     return bool(counts)

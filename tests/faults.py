@@ -1016,8 +1016,8 @@ FAULTS = (
     Fault(
         "embed numbers every chunk from 1",
         "cli/embed.py",
-        "pooling, batch_tokens, first)",
-        "pooling, batch_tokens)",
+        "pooling, batch_tokens, first, layers)",
+        "pooling, batch_tokens, layers=layers)",
         "cli/test_cli_fill_embed.py",
     ),
     Fault(
@@ -1077,8 +1077,36 @@ FAULTS = (
         "cli/test_cli_messages.py",
     ),
     Fault(
+        "the words of a backward ELMo are read forward",
+        "verbs/words.py",
+        "order = slice(None, None, -1 if model.reads_backward else None)",
+        "order = slice(None)",
+        "models/test_elmo.py",
+    ),
+    Fault(
+        "carried lines start from zeros",
+        "verbs/words.py",
+        "every, state = cast(Any, model.module).advance_layers(ids, state, real)",
+        "every, _ = cast(Any, model.module).advance_layers(ids, state, real)",
+        "pretrained/test_elmo_files.py",
+    ),
+    Fault(
+        "CoVe's embedding is the row of the table",
+        "verbs/cove.py",
+        "embedding(tokens) * config.embedding_scale",
+        "embedding(tokens)",
+        "verbs/test_cove.py",
+    ),
+    Fault(
+        "static neighbours of word vectors are those of the input embedding",
+        "verbs/occurrences.py",
+        'if model.task.head == "words":',
+        "if not model.task:",
+        "verbs/test_occurrences.py",
+    ),
+    Fault(
         "window of no tokens keeps all",
-        "verbs/embedding.py",
+        "verbs/words.py",
         "tokens[len(tokens) - most :]",
         "tokens[-most:]",
         "verbs/test_embed.py",

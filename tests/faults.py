@@ -1016,8 +1016,8 @@ FAULTS = (
     Fault(
         "embed numbers every chunk from 1",
         "cli/embed.py",
-        "pooling, batch_tokens, first)",
-        "pooling, batch_tokens)",
+        "pooling, batch_tokens, first, layers)",
+        "pooling, batch_tokens, layers=layers)",
         "cli/test_cli_fill_embed.py",
     ),
     Fault(
@@ -1078,7 +1078,7 @@ FAULTS = (
     ),
     Fault(
         "window of no tokens keeps all",
-        "verbs/embedding.py",
+        "verbs/words.py",
         "tokens[len(tokens) - most :]",
         "tokens[-most:]",
         "verbs/test_embed.py",

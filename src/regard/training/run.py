@@ -202,6 +202,7 @@ class Run:
     def _tune(self, tuning: "Run") -> Iterator[Event]:
         """Train the language model to its end, and start from its best step."""
         yield from tuning
+        self.ranks.agree(0)  # a barrier: the first rank has written the best step
         self.transfer = warm_start_from(tuning.out, self.kinds).load_into(self.model, self.recipe)
         self._tuning = None  # frees its memory
         self._save()

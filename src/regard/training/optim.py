@@ -165,14 +165,14 @@ class LayerWeights(NamedTuple):
 def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
     """The weights that can be trained, by layer from the input to the output; all in one if the plan treats all alike.
 
-    The layers are those of `Facts.layer_groups`. Weights outside of them, such as the objective's own, belong to the
+    The layers are those of `Facts.training_groups`. Weights outside of them, such as the objective's own, belong to the
     last.
     """
     named = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
     if plan.layer_decay == 1 and not plan.freeze and not plan.unfreeze:
         return [LayerWeights("model", list(named.values()))]
     model: Any = module.get_submodule("model")
-    paths = model.config.layer_groups or (("model",),)
+    paths = model.config.training_groups or (("model",),)
     layers: dict[str, list[nn.Parameter]] = {group[0]: [] for group in paths}
     for name, weight in named.items():
         inside = (group[0] for group in paths if any(f"{name}.".startswith(f"model.{path}.") for path in group))

@@ -188,7 +188,8 @@ def train(
         if ranks.several:
             ranks.all_reduce([sums, *_gradients(loss_module)])
         previous = step
-        rate, length = rate_at(plan, place_in_schedule(plan, n, passed()), width), _clip(loss_module, plan.clip)
+        rate = rate_at(plan, place_in_schedule(plan, n, passed()), width) * micro[0].scale  # that of all its batches
+        length = _clip(loss_module, plan.clip)
         step = Step(
             n=n + 1,
             tokens=int(tokens),

@@ -1,19 +1,27 @@
 """ULMFiT's stages in one run: a language model of the texts, then the classifier. Each can be stopped and left out."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from regard import load
 from regard.config import override
+from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe, change, find_recipe
 from regard.stored import stored_recipe
+from regard.training import run as run_module
+from regard.training.estimate import estimate
+from regard.training.events import Finished, Progress
 from regard.training.folder import TUNED
 from regard.training.optim import rate_at
+from regard.training.prepare import prepare
 from regard.training.run import Run
+from regard.training.tuning import tuning_recipe
 from regard.training.warm_start import warm_start_from, warm_started
 
 TINY = ("plan.batch_tokens=64", "plan.threads=1", "plan.device=cpu", "plan.evaluate=4")
@@ -99,6 +107,41 @@ def test_a_run_that_is_stopped_in_either_stage_is_bit_equal(started, tmp_path: P
 
 def max_step(out: Path) -> int:
     return max(int(path.name) for path in (out / TUNED / "steps").glob("[0-9]*"))
+
+
+def test_the_minutes_are_those_of_both_stages(started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that moves one second with every batch: each stage has 6 of the 12 seconds, and a whole triangle."""
+    now, real = [0.0], Batches.batch
+
+    def batch(*given: Any) -> Any:
+        now[0] += 1.0
+        return real(*given)
+
+    monkeypatch.setattr(run_module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Batches, "batch", batch)
+    settings = ["plan.steps=100", "plan.tune_lm=100", "plan.minutes=0.2", "plan.log=1", "plan.cut=0.5"]
+    recipe, given = started(*settings, "plan.unfreeze=0")
+    events = list(Run(recipe, tmp_path / "run", init=given))
+    assert [(one.step, one.reason, one.seconds) for one in events if isinstance(one, Finished)] == [
+        (6, "minutes", 6.0),
+        (6, "minutes", 12.0),
+    ]
+    rates = [event.rate for event in events if isinstance(event, Progress)]
+    assert rates[:6] == pytest.approx(rates[6:])
+    assert rates[0] == pytest.approx(recipe.plan.rate / recipe.plan.ratio)
+    out = tmp_path / "cut"
+    stopped(Run(recipe, out, init=given), events.index(events[-1]) - 5)
+    state = Run(None, out, "resume").state
+    assert (state.tuning, state.seconds, state.step > 0) == (6.0, 6.0 + state.step, True)
+
+
+def test_an_estimate_has_both_stages(started) -> None:
+    recipe, given = started("plan.steps=8", "plan.tune_lm=2", "plan.minutes=5")
+    found, alone = (estimate(each, given) for each in (recipe, replace(recipe, plan=replace(recipe.plan, tune_lm=0.0))))
+    assert (found.steps, found.parameters, alone.tuning_steps) == (8, alone.parameters, 0)
+    first = prepare(tuning_recipe(recipe, given, KINDS), given=given)
+    assert found.tuning_steps == first.recipe.plan.steps
+    assert found.tuning_seconds > 0
 
 
 def test_a_language_model_of_the_texts_needs_no_other_run(place: Path, tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ class Plan:
 
     steps: int = 1000  # number of updates of the weights
     epochs: float | None = None  # number of passes over the training examples; none: plan.steps is the length
-    minutes: float | None = None  # stop after this long, evaluations included; linear and cosine then end at this time
+    # Stop after this long, evaluations included; linear, cosine and triangular rates then end at this time.
+    minutes: float | None = None
     batch_tokens: int = 4096  # number of tokens of a batch, padding included, on its longer side
     accumulate: int = 1  # number of batches per step, on each rank
     rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1

@@ -78,6 +78,7 @@ def test_both_stages_are_those_of_two_runs(place: Path, started, tmp_path: Path)
     list(run)
     lm = stored_recipe(tmp_path / "one" / TUNED)
     assert (lm.data.of, lm.plan.unfreeze, lm.plan.schedule) == (recipe.data, 0, "triangular")
+    assert (lm.plan.layer_decay, lm.objective) == (recipe.plan.layer_decay, given.objective)
     list(Run(lm, tmp_path / "lm", init=warm_start_from(place / "general")))
     recipe, _ = started("plan.steps=8", "plan.tune_lm=0")
     list(Run(recipe, tmp_path / "two", init=warm_start_from(tmp_path / "lm")))
@@ -147,8 +148,9 @@ def test_an_estimate_has_both_stages(started) -> None:
 def test_a_language_model_of_the_texts_needs_no_other_run(place: Path, tmp_path: Path) -> None:
     data = [f"data.train={place / 'labelled.tsv'}", f"data.valid={place / 'labelled.tsv'}"]
     recipe = change(find_recipe("classify"), [*data, "model=lstm", *MODEL, *TINY, "plan.steps=2"], KINDS)
-    tuned = change(recipe, ["plan.tune_lm=1"], KINDS)
+    tuned = change(recipe, ["plan.tune_lm=1", "plan.layer_decay=0.5"], KINDS)
     list(Run(tuned, tmp_path / "tuned"))
+    assert stored_recipe(tmp_path / "tuned" / TUNED).plan.layer_decay == 1  # new weights
     list(Run(recipe, tmp_path / "run"))
     first, second = (load(tmp_path / name / "steps/000000", "cpu").module for name in ("tuned", "run"))
     assert first.config == second.config

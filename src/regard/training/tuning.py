@@ -24,8 +24,9 @@ from regard.training.warm_start import WarmStart
 def tuning_recipe(recipe: Recipe, given: WarmStart | None, kinds: Kinds) -> Recipe:
     """The recipe of the language model of a classifier's texts.
 
-    Its rates are those of the classifier's plan, but all layers train from the first step. Its objective is that of the
-    run that the weights are from, or the usual one. It has at most half of the time.
+    Its rates are those of the classifier's plan, but all layers train from the first step, and new weights (`given` is
+    None) have one rate for all layers. Its objective is that of the run that the weights are from, or the usual one. It
+    has at most half of the time.
     """
     plan, model = recipe.plan, recipe.model.directed()
     stated = f"plan.tune_lm={plan.tune_lm:g}"
@@ -48,6 +49,7 @@ def tuning_recipe(recipe: Recipe, given: WarmStart | None, kinds: Kinds) -> Reci
             epochs=plan.tune_lm,
             minutes=tuning_minutes(plan),
             tune_lm=0.0,
+            layer_decay=plan.layer_decay if given else 1.0,
             freeze=0,
             unfreeze=0,
             patience=0,

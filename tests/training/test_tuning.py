@@ -196,3 +196,8 @@ def test_one_layer_an_epoch_is_unfrozen_from_the_last_on(started, tmp_path: Path
     layers = ["body.embedding", "body.rnn.onward.0", "body.rnn.onward.1", "head"]
     found = [{start for name, start in starts.items() if name.startswith(f"{layer}.")} for layer in layers]
     assert found == [{3 * epoch}, {2 * epoch}, {epoch}, {0}]
+    (warning,) = (one for one in run.prepared.warnings if one.startswith("plan.unfreeze"))
+    after = f"plan.unfreeze: the next layer trains after every {epoch} steps; the run has {3 * epoch} steps"
+    assert warning == f"{after}, so body.embedding would never train; raise plan.epochs, or set plan.unfreeze=0."
+    recipe, given = started("plan.epochs=3.5", "plan.tune_lm=0")
+    assert not Run(recipe, tmp_path / "longer", init=given).prepared.warnings

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard import load
-from regard.config import override
+from regard.config import format_value, override
 from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe, change, find_recipe
@@ -58,10 +58,18 @@ def test_a_run_brings_its_settings_to_a_classifier_which_may_change_each(started
     plan, head = recipe.plan, recipe.head
     assert (plan.tune_lm, plan.epochs, plan.schedule, plan.unfreeze) == (10, 10, "triangular", 0)
     assert plan.layer_decay == pytest.approx(1 / 2.6, abs=1e-4)
-    assert (head.pool, head.hidden, head.inner) == ("concat", "relu", 50)
+    assert (head.pool, head.hidden, head.inner, head.bias) == ("concat", "relu", 50, True)
+    assert plan.betas == (0.7, 0.99)
     assert "plan.unfreeze=epoch" not in given.finetune
     recipe, _ = started("plan.steps=8")
     assert (recipe.plan.steps, recipe.plan.epochs) == (8, None)
+
+
+def test_the_settings_for_a_classifier_can_be_stated_as_a_setting() -> None:
+    recipe = find_recipe("ulmfit")
+    stated = f"plan.finetune={format_value(recipe.plan.finetune)}"
+    assert "plan.betas=0.7,0.99" in recipe.plan.finetune
+    assert override(recipe, [stated], KINDS) == recipe
 
 
 def test_another_task_of_language_takes_none_of_these_settings(place: Path) -> None:

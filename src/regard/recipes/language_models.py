@@ -304,7 +304,7 @@ def ulmfit() -> Recipe:
             finetune=(
                 *("plan.tune_lm=10", "plan.rate=0.004", "plan.schedule=triangular", f"plan.layer_decay={1 / 2.6:.4f}"),
                 *("plan.unfreeze=epoch", "plan.epochs=10", "plan.evaluate=100", "plan.patience=0"),
-                *("head.pool=concat", "head.hidden=relu", "head.inner=50"),
+                *("plan.betas=0.7,0.99", "head.pool=concat", "head.hidden=relu", "head.inner=50", "head.bias=true"),
             ),
         ),
     )

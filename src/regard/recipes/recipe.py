@@ -164,6 +164,13 @@ class Plan:
             raise UserError(f"plan.ratio={self.ratio}: give 1 or more, such as 32.")
         if isinstance(self.freeze, int):
             self._at_least("freeze", 0)
+        settings: list[str] = []
+        for part in self.finetune:  # the value of a setting may have commas, as plan.betas has
+            if "=" in part or not settings:
+                settings.append(part)
+            else:
+                settings[-1] += f",{part}"
+        object.__setattr__(self, "finetune", tuple(settings))
         for name in ("epochs", "minutes"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise UserError(f"plan.{name}={getattr(self, name)}: give a number above 0, or none.")

@@ -1,5 +1,6 @@
 """ULMFiT's stages in one run: a language model of the texts, then the classifier. Each can be stopped and left out."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -172,9 +173,15 @@ def test_a_leftover_of_the_first_stage_is_replaced_and_other_files_are_refused(s
     recipe, given = started("plan.steps=2", "plan.tune_lm=1")
     out = tmp_path / "run"
     list(Run(recipe, out, init=given))
-    recipe, given = started("plan.steps=2", "plan.tune_lm=0")
-    list(Run(recipe, out, "overwrite", init=given))
-    assert not (out / TUNED / "recipe.json").exists()
+    one_stage, start = started("plan.steps=2", "plan.tune_lm=0")
+    (out / TUNED / "notes.txt").write_text("mine")
+    list(Run(one_stage, out, "overwrite", init=start))
+    assert [path.name for path in (out / TUNED).iterdir() if not path.name.startswith(".")] == ["notes.txt"]
+    other = tmp_path / "other"
+    (other / TUNED).mkdir(parents=True)
+    for folder, named in ((out, out / TUNED), (other, other)):
+        with pytest.raises(UserError, match=rf"^{re.escape(str(named))}: holds other files and no run"):
+            Run(recipe, folder, "overwrite", init=given)
 
 
 def test_the_triangle_is_the_formula_of_the_paper() -> None:

@@ -49,9 +49,30 @@ FAULTS = (
     Fault(
         "the forward algorithm reads padding",
         "layers/crf.py",
-        "            alpha = torch.where(real[:, place, None], after, alpha)\n",
-        "            alpha = after\n",
+        "sums.append(torch.where(real[:, place, None], after, sums[-1]))",
+        "sums.append(after)",
         "test_crf.py",
+    ),
+    Fault(
+        "the probability of an entity includes longer entities",
+        "layers/crf.py",
+        ".masked_fill(self.continued[tag], -math.inf)",
+        "",
+        "test_crf.py",
+    ),
+    Fault(
+        "the backward algorithm reads padding",
+        "layers/crf.py",
+        "sums.append(torch.where(real[:, place, None], before, sums[-1]))",
+        "sums.append(before)",
+        "test_crf.py",
+    ),
+    Fault(
+        "a token of an extractor has the states of the wrong window",
+        "models/bilstm.py",
+        "place - shared // 2",
+        "place",
+        "models/test_bilstm.py",
     ),
     Fault(
         "two entities of different types are one",

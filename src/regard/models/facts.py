@@ -165,6 +165,11 @@ class Facts(Protocol):
         return False
 
     @property
+    def tag_sequences(self) -> bool:
+        """Whether the tags of a text depend on one another; `head` of the model is then a `heads.TagSequences`."""
+        return False
+
+    @property
     def threshold(self) -> float:
         """The probability from which a model gives a text a label, if it can give several."""
         return 0.5

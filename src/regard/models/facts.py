@@ -221,6 +221,19 @@ class Facts(Protocol):
         """
         return ()
 
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer uses the token embeddings as its matrix."""
+        return False
+
+    @property
+    def training_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The `layer_groups` as training uses them: the embedding of a tied model is part of its output layer."""
+        if not self.tied:
+            return self.layer_groups
+        first, *between, last = self.layer_groups
+        return (*between, (*first, *last))
+
     def split(self) -> tuple[Any, Any]:
         """The config of the body and of the head above it; (self, None): the model has output layers of its own."""
         return self, None

@@ -185,6 +185,7 @@ class RunState:
     waited: int = 0  # evaluations since the best step
     seconds: float = 0.0  # since the run began, evaluation and saving included
     evaluating: float = 0.0  # seconds of evaluation and saving
+    tuning: float = 0.0  # seconds of the language model of plan.tune_lm, which came first
     data: str = ""  # the digest of the training examples
     batches: int = 0  # batches per step, on all ranks together
 
@@ -216,6 +217,8 @@ def read_state(folder: Path) -> RunState:
     """The state of a run when this step was saved."""
     path = folder / "training/state.json"
     found = read_json(path)
+    if isinstance(found, dict):
+        found.setdefault("tuning", 0.0)  # earlier versions did not write it
     names = {field.name for field in fields(RunState)}
     if not isinstance(found, dict) or found.keys() != names:
         raise UserError(f"{path}: not the state of a run; {RESTORE}.")
@@ -230,6 +233,7 @@ def read_state(folder: Path) -> RunState:
         "waited": _whole(found["waited"]),
         "seconds": _number(found["seconds"]) and found["seconds"] >= 0,
         "evaluating": _number(found["evaluating"]) and found["evaluating"] >= 0,
+        "tuning": _number(found["tuning"]) and found["tuning"] >= 0,
         "data": isinstance(found["data"], str),
         "batches": _whole(found["batches"]) and found["batches"] >= 1,
     }

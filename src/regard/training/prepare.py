@@ -41,6 +41,7 @@ from regard.stored import read_fields, stored_config
 from regard.tasks import Task
 from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed
+from regard.training.optim import layers_of
 from regard.training.parallel import ALONE, Ranks
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
@@ -199,7 +200,7 @@ def prepare(
         warnings=(
             *corpus.warnings,
             *doubts,
-            *_warnings(recipe, corpus, running=isinstance(text, RunningText | WordText)),
+            *_warnings(recipe, config, corpus, running=isinstance(text, RunningText | WordText)),
         ),
     )
 
@@ -243,7 +244,7 @@ def _with_steps(recipe: Recipe, batches: float) -> Recipe:
     return replace(recipe, plan=replace(plan, steps=steps))
 
 
-def _warnings(recipe: Recipe, corpus: Corpus, running: bool) -> Iterator[str]:
+def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool) -> Iterator[str]:
     """What is probably a mistake in the plan or in the size of the validation set."""
     plan, valid = recipe.plan, len(corpus.valid)
     warms_up = plan.schedule != "triangular" and recipe.objective.learns_by == "gradients"
@@ -251,6 +252,13 @@ def _warnings(recipe: Recipe, corpus: Corpus, running: bool) -> Iterator[str]:
         reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup:.0%} of its maximum"
         cure = f"lower plan.warmup, or raise plan.{'steps' if plan.epochs is None else 'epochs'}"
         yield f"plan.warmup={plan.warmup}: the run has {plan.steps} steps, so {reached}; {cure}."
+    if plan.unfreeze:
+        with torch.device("meta"):
+            layers = layers_of(nn.ModuleDict({"model": config.build()}), plan)
+        if late := [layer.name for layer in layers if (layer.start or 0) >= plan.steps]:
+            reached = f"the run has {plan.steps} steps, so {', '.join(late)} would never train"
+            cure = f"raise plan.{'steps' if plan.epochs is None else 'epochs'}, or set plan.unfreeze=0"
+            yield f"plan.unfreeze: the next layer trains after every {plan.unfreeze} steps; {reached}; {cure}."
     if not running and valid < FEW:
         found = f"the validation set has {valid} example{'s' * (valid > 1)}, too few to select the best step reliably"
         yield f"data.valid: {found}; give data.valid=FILE or more training examples."

@@ -41,12 +41,13 @@ def counted(window: int) -> dict[tuple[int, int], float]:
     return found
 
 
+@pytest.mark.parametrize("window", [3, 100], ids=["of words of a line", "of more words than the text has"])
 @pytest.mark.parametrize("in_memory", [2**20, 40, 7], ids=["at once", "in parts", "in many parts"])
-def test_counts_are_those_of_a_loop(sentences: Sentences, in_memory: int, tmp_path: Path) -> None:
-    cells = cooccurrences(sentences, 11, 3, in_memory)
-    again = cooccurrences(sentences, 11, 3, in_memory)  # from the cache
+def test_counts_are_those_of_a_loop(sentences: Sentences, in_memory: int, window: int, tmp_path: Path) -> None:
+    cells = cooccurrences(sentences, 11, window, in_memory)
+    again = cooccurrences(sentences, 11, window, in_memory)  # from the cache
     assert cells.tolist() == again.tolist()
-    expected = {pair: count for pair, count in counted(3).items() if pair[0] <= pair[1]}
+    expected = {pair: count for pair, count in counted(window).items() if pair[0] <= pair[1]}
     assert {(i, j): count for i, j, count in cells.tolist()} == pytest.approx(expected)
     assert len(cells) == len(expected)
     assert bool(list(tmp_path.rglob("*.bin"))) == (in_memory < 100)

@@ -188,12 +188,12 @@ def test_what_cannot_be_trained_is_refused(
         Run(word2vec(tmp_path / "text.txt", *settings), tmp_path / "run")
 
 
-@pytest.mark.parametrize("objective", ["negative", "hierarchical"])
+@pytest.mark.parametrize("kind", ["objective=negative", "objective=hierarchical", "model=glove"])
 @pytest.mark.parametrize("content", ["the same line of six words", "word " * 40, "word another " * 500], ids=len)
-def test_tiny_texts_are_trained(content: str, objective: str, tmp_path: Path) -> None:
+def test_tiny_texts_are_trained(content: str, kind: str, tmp_path: Path) -> None:
     """One line; one word that is repeated, whose only noise is itself; two words: nothing diverges."""
     (tmp_path / "text.txt").write_text(content)
-    list(Run(word2vec(tmp_path / "text.txt", f"objective={objective}", "data.min_count=1"), tmp_path / "run"))
+    list(Run(word2vec(tmp_path / "text.txt", kind, "data.min_count=1"), tmp_path / "run"))
     assert load(tmp_path / "run").module.vectors.abs().max() < 100
 
 

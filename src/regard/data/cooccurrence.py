@@ -97,13 +97,13 @@ def _count_parts(text: Sentences, size: int, window: int, in_memory: int) -> Ite
         all_words = np.concatenate([before, words])
         all_lines = np.concatenate([lines_before, of_line + lines])
         packed = []  # key · (window + 1) + distance: sorted once, without the weights
-        for distance in range(1, window + 1):
+        for distance in range(1, min(window, len(all_words) - 1) + 1):
             first = max(0, len(before) - distance)  # the second word of the pair is in this part
             left, right = all_words[first : len(all_words) - distance], all_words[first + distance :]
             same = all_lines[first : len(all_words) - distance] == all_lines[first + distance :]
             keys = np.minimum(left, right) * size + np.maximum(left, right)
             packed.append(keys[same] * (window + 1) + distance)
-        found = np.sort(np.concatenate(packed))
+        found = np.sort(np.concatenate([before[:0], *packed]))
         if len(found):
             weights = 1 / np.arange(window + 1).clip(1)
             yield _added(found // (window + 1), weights[found % (window + 1)])

@@ -82,7 +82,7 @@ def test_the_loss_is_the_one_written_out() -> None:
 
 
 def test_an_update_is_adagrad_on_half_the_loss(sentences: Sentences) -> None:
-    """Of cells without a common word, twice: each weight moves by −rate · g / √Σ g², with a first sum of 1."""
+    """Of cells without a common word, twice: each weight moves by −d / √(1 + Σ d²), d = rate · g."""
     model = GloveConfig(vocab=11, width=3).build().double()
     trainer = GloveTrainer(GloveSquares(), model, sentences, Plan(steps=1, rate=0.05))
     cells = torch.tensor([5, 6, 7]), torch.tensor([8, 9, 10]), torch.tensor([3.0, 120.0, 1.0]).double()
@@ -91,7 +91,7 @@ def test_an_update_is_adagrad_on_half_the_loss(sentences: Sentences) -> None:
         loss = GloveSquares().loss(model, *cells)
         slopes = torch.autograd.grad(loss / 2, list(model.parameters()))
         expected = [w.detach() - 0.05 * g / s.sqrt() for w, g, s in zip(model.parameters(), slopes, sums)]
-        sums = [s + g.square() for s, g in zip(sums, slopes)]
+        sums = [s + (0.05 * g).square() for s, g in zip(sums, slopes)]
         torch.testing.assert_close(trainer._update(*cells), loss.detach())
         for weight, wanted in zip(model.parameters(), expected):
             torch.testing.assert_close(weight.detach(), wanted)

@@ -93,7 +93,7 @@ class GloveTrainer:
         return [weights[name] for name in NAMES]
 
     def state(self) -> dict[str, Tensor]:
-        """The sums of squared gradients of AdaGrad, by weight."""
+        """The sums of AdaGrad, by weight."""
         return {f"squares.{name}": squares for name, squares in zip(NAMES, self._squares)}
 
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
@@ -143,13 +143,18 @@ class GloveTrainer:
 
     @torch.no_grad()
     def _update(self, words: Tensor, contexts: Tensor, counts: Tensor) -> Tensor:
-        """One step of AdaGrad on cells; the loss before it. A row of several cells gets the sum of its steps."""
+        """One step of AdaGrad on cells; the loss before it. A row of several cells gets the sum of its steps.
+
+        As in the published program, the sums are those of the squared products rate · gradient, not of the squared
+        gradients. So the learning rate of frequent words falls more slowly.
+        """
         weights, squares = self._weights, self._squares
         w, c = weights[0].index_select(0, words), weights[1].index_select(0, contexts)
         error = (w * c).sum(-1) + weights[2][words] + weights[3][contexts] - counts.log()
         slope = self._objective.weight(counts) * error
-        gradients = (slope[:, None] * c, slope[:, None] * w, slope, slope)
-        for weight, square, rows, gradient in zip(weights, squares, (words, contexts, words, contexts), gradients):
-            weight.index_add_(0, rows, gradient / square.index_select(0, rows).sqrt(), alpha=-self._plan.rate)
-            square.index_add_(0, rows, gradient.square())
+        scaled = self._plan.rate * slope
+        changes = (scaled[:, None] * c, scaled[:, None] * w, scaled, scaled)  # rate · gradient
+        for weight, square, rows, change in zip(weights, squares, (words, contexts, words, contexts), changes):
+            weight.index_add_(0, rows, change / square.index_select(0, rows).sqrt(), alpha=-1)
+            square.index_add_(0, rows, change.square())
         return (slope * error).sum()

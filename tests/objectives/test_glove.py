@@ -1,5 +1,6 @@
 """GloVe: counts that are spilled and merged are those of a loop; the loss and AdaGrad are the formulas."""
 
+import tracemalloc
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from regard.data import cooccurrence
-from regard.data.cooccurrence import cooccurrences, merge
+from regard.data.cooccurrence import cooccurrences, merge, most_cells
 from regard.data.words import Sentences
 from regard.errors import UserError
 from regard.models import GloveConfig
@@ -67,6 +68,20 @@ def test_merged_parts_are_sorted_and_added() -> None:
         assert merged.tolist() == [(1, 1.0), (3, 1.0), (5, 2.5)]
 
 
+def test_cells_are_counted_by_words_in_little_memory() -> None:
+    """Counting all cells at once would need 8 bytes for each."""
+    random = np.random.default_rng(0)
+    cells = np.zeros(300_000, cooccurrence.CELL)
+    cells["word"], cells["context"] = random.integers(50, size=(2, len(cells)))
+    cells["context"][:1000] = 7
+    tracemalloc.start()
+    found = most_cells(cells, 50)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * len(cells)
+    assert found == max(np.unique(cells[name], return_counts=True)[1].max() for name in ("word", "context"))
+
+
 def test_the_loss_is_the_one_written_out() -> None:
     model = GloveConfig(vocab=6, width=3).build().double()
     for weight in model.parameters():
@@ -77,7 +92,7 @@ def test_the_loss_is_the_one_written_out() -> None:
         product = sum(a * b for a, b in zip(model.embedding.weight[i].tolist(), model.output[j].tolist()))
         total += weight * (product + model.bias[i].item() + model.output_bias[j].item() - np.log(x)) ** 2
     cells = torch.tensor([0, 5, 2]), torch.tensor([1, 5, 3]), torch.tensor([4.0, 100.0, 250.0]).double()
-    assert float(GloveSquares().loss(model, *cells)) == pytest.approx(total)
+    assert GloveSquares().loss(model, *cells).item() == pytest.approx(total)
     torch.testing.assert_close(model.vectors, model.embedding.weight + model.output)
 
 

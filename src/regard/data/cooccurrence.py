@@ -22,6 +22,7 @@ from regard.file_io import atomic_write, remove_leftovers
 
 FORMAT = 1  # the version of the file format
 IN_MEMORY = 2**23  # pairs, or cells, that are in memory at once
+AT_ONCE = 2**16  # cells that are counted by words at once
 COUNT = np.dtype([("key", np.int64), ("count", np.float64)])  # the key of the cell (i, j) is i · V + j
 CELL = np.dtype([("word", np.uint32), ("context", np.uint32), ("count", np.float32)])
 
@@ -71,6 +72,15 @@ def count_cells(text: Sentences, size: int, window: int, folder: Path | None, in
                     file.write(_cells(counts[chosen == number], size).tobytes())
         for number in range(files):
             yield random.permutation(np.fromfile(place / f"cells{number}", CELL))
+
+
+def most_cells(cells: Cells, size: int) -> int:
+    """The largest number of cells with the same word, or with the same context word, of `size` words."""
+    counts = np.zeros((2, size), np.int64)
+    for start in range(0, len(cells), AT_ONCE):
+        some = cells[start : start + AT_ONCE]
+        counts += [np.bincount(some[name], minlength=size) for name in ("word", "context")]
+    return int(counts.max())
 
 
 def merge(parts: Sequence[Counts], in_memory: int = IN_MEMORY) -> Iterator[Counts]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.data.cooccurrence import Cells, cooccurrences
+from regard.data.cooccurrence import Cells, cooccurrences, most_cells
 from regard.data.words import Sentences
 from regard.errors import UserError
 from regard.models.word_vectors import Glove
@@ -77,7 +77,7 @@ class GloveTrainer:
         self._objective, self._model, self._batches, self._plan = objective, model, batches, plan
         self._cells: Cells = cooccurrences(batches, len(model.output), objective.window)
         self._squares = [torch.ones_like(weight) for weight in self._weights]  # of AdaGrad
-        largest = max(np.bincount(self._cells[name]).max() for name in ("word", "context"))
+        largest = most_cells(self._cells, len(model.output))
         self._at_once = int(np.clip(MOST_REPEATS * len(self._cells) // largest, 1, MOST_CELLS))
         with torch.no_grad():
             for weight in (model.embedding.weight, model.output):

@@ -30,7 +30,7 @@ def test_a_run_is_trained_asked_measured_and_exported(regard, corpus: Path) -> N
     settings = [f"data.train={corpus}", "model.width=6", "plan.steps=4", "plan.batch_tokens=300", "plan.log=2"]
     said = regard("train", "word2vec", "model=cbow", "objective=hierarchical", *settings, "--out", "run")
     assert said.code == 0, said.err
-    assert "tokens/s" in said.out
+    assert "words/s" in said.out
     assert "regard neighbours run" in said.out.replace("python -m regard", "regard")
     assert "riverbed" in regard("neighbours", "run", "river", "--top", 11).out
     asked = regard("neighbours", "run", "rivr")

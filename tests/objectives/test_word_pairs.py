@@ -154,14 +154,6 @@ def test_a_resumed_run_has_equal_bits(text: Path, tmp_path: Path) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_several_workers_train_the_same_matrices(text: Path, tmp_path: Path) -> None:
-    run = Run(word2vec(text, "objective.workers=2", "plan.epochs=1", "plan.batch_tokens=40000"), tmp_path / "run")
-    before = run.model.vectors.detach().clone()
-    steps = list(run.trainer.steps(0))
-    assert all(step.loss > 0 and step.tokens for step in steps)
-    assert (run.model.vectors[5:] != before[5:]).any(1).all()
-
-
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [

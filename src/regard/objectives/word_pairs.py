@@ -30,6 +30,7 @@ MOST_WORDS = 512  # centres of one update
 # The most that one update may change a row: the rate times the predictions that the row takes part in. More would make
 # frequent words diverge. The changes of a wide vector point in more directions, so they may be more.
 MOST_CHANGE, WIDE = 8.0, 100
+ROOT_SHARE = 1 / 4
 NEGATIVES = 16  # negatives that the predictions of a block share
 
 
@@ -186,9 +187,7 @@ class HuffmanTree:
         return Targets(nodes.flatten(1), weights * (signs > 0).flatten(1)[:, None], weights)
 
     def largest_share(self, frequencies: NDArray[np.float64]) -> float:
-        return (
-            1 / 4
-        )  # all centres change the root, but in many directions; larger updates diverge on small vocabularies
+        return ROOT_SHARE
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         steps = [F.logsigmoid(sign * output[node] @ predictor) for node, sign in self.paths[centre]]

@@ -62,7 +62,7 @@ def test_the_order_of_cells_is_random_and_always_the_same(sentences: Sentences) 
 
 
 def test_merged_parts_are_sorted_and_added() -> None:
-    parts = [np.array([(3, 1.0), (5, 2.0)], cooccurrence.COUNT), np.array([(1, 1.0), (5, 0.5)], cooccurrence.COUNT)]
+    parts = [np.array(part, cooccurrence.KEY_COUNT) for part in ([(3, 1.0), (5, 2.0)], [(1, 1.0), (5, 0.5)])]
     for in_memory in (1, 2, 100):
         merged = np.concatenate(list(merge(parts, in_memory)))
         assert merged.tolist() == [(1, 1.0), (3, 1.0), (5, 2.5)]

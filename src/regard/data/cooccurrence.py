@@ -23,10 +23,10 @@ from regard.file_io import atomic_write, remove_leftovers
 FORMAT = 1  # the version of the file format
 IN_MEMORY = 2**23  # pairs, or cells, that are in memory at once
 AT_ONCE = 2**16  # cells that are counted by words at once
-COUNT = np.dtype([("key", np.int64), ("count", np.float64)])  # the key of the cell (i, j) is i · V + j
+KEY_COUNT = np.dtype([("key", np.int64), ("count", np.float64)])  # the key of the cell (i, j) is i · V + j
 CELL = np.dtype([("word", np.uint32), ("context", np.uint32), ("count", np.float32)])
 
-Counts = NDArray[Any]  # of COUNT, sorted by key
+Counts = NDArray[Any]  # of KEY_COUNT, sorted by key
 Cells = NDArray[Any]  # of CELL
 
 
@@ -124,7 +124,7 @@ def _count_parts(text: Sentences, size: int, window: int, in_memory: int) -> Ite
 def _added(keys: Ids, counts: NDArray[np.float64]) -> Counts:
     """Sorted keys with the sum of the counts of each."""
     starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    result = np.empty(len(starts), COUNT)
+    result = np.empty(len(starts), KEY_COUNT)
     result["key"], result["count"] = keys[starts], np.add.reduceat(counts, starts)
     return result
 
@@ -132,7 +132,7 @@ def _added(keys: Ids, counts: NDArray[np.float64]) -> Counts:
 def _spilled(path: Path, counts: Counts) -> Counts:
     """The counts, written to a file and mapped into memory."""
     counts.tofile(path)
-    return np.memmap(path, COUNT, "r")
+    return np.memmap(path, KEY_COUNT, "r")
 
 
 def _cells(counts: Counts, size: int) -> Cells:

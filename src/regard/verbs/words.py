@@ -26,7 +26,7 @@ LAYERS = ("last", "first", "mix", "all", "cove")
 
 
 @dataclass(frozen=True, eq=False)
-class WordVectors:
+class EmbeddedWords:
     """The words of a text, which are its parts between spaces, and their vectors."""
 
     words: tuple[str, ...]
@@ -35,7 +35,7 @@ class WordVectors:
 
 
 @dataclass(frozen=True, eq=False)
-class WordText:
+class ReadText:
     """A text as a model reads it: ids (T,) or characters (T, C), and the word of each place; -1: of none."""
 
     ids: Ids
@@ -49,7 +49,7 @@ def embed_words(
     carry: int = 0,
     batch_tokens: int = BATCH_TOKENS,
     first: int = 1,
-) -> list[WordVectors]:
+) -> list[EmbeddedWords]:
     """The vectors of the words of each text: the mean of the states of a word's pieces.
 
     `layers` is last; first, the input embeddings; mix, the mean of all layers (a scalar mix with equal weights); or
@@ -77,7 +77,7 @@ def embed_words(
     for number, words in enumerate(split):
         kept = sorted(set(read[number].owners.tolist()) - {-1})  # words beyond the model's limit have no vector
         places = tuple(spans[number][word] for word in kept)
-        results.append(WordVectors(tuple(words[word] for word in kept), places, found[number]))
+        results.append(EmbeddedWords(tuple(words[word] for word in kept), places, found[number]))
     return results
 
 
@@ -129,12 +129,12 @@ def ends(model: Loaded) -> tuple[list[int], list[int]]:
     return [] if special.prefix is None else [special.prefix], [] if special.suffix is None else [special.suffix]
 
 
-def _spelled(words: Sequence[str], longest: int) -> WordText:
+def _spelled(words: Sequence[str], longest: int) -> ReadText:
     """The characters of words between the two ends of a sentence, which belong to no word."""
-    return WordText(sentence_characters(words, longest), np.array([-1, *range(len(words)), -1]))
+    return ReadText(sentence_characters(words, longest), np.array([-1, *range(len(words)), -1]))
 
 
-def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str]], first: int) -> list[WordText]:
+def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str]], first: int) -> list[ReadText]:
     """The tokens of texts with special tokens around them, each within the model's limit."""
     before, after = ends(model)
     most = None if model.longest is None else max(model.longest - len(before) - len(after), 0)
@@ -145,7 +145,7 @@ def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str
         kept = cut(model, list(range(len(ids))), most, first + number)
         all_ids = [*before, *(ids[place] for place in kept), *after]
         all_owners = [-1] * len(before) + [owners[place] for place in kept] + [-1] * len(after)
-        found.append(WordText(np.array(all_ids, np.int64), np.array(all_owners, np.int64)))
+        found.append(ReadText(np.array(all_ids, np.int64), np.array(all_owners, np.int64)))
     return found
 
 
@@ -172,7 +172,7 @@ def _owners(tokenizer: Tokenizer, ids: list[int], words: Sequence[str], number: 
 
 
 def _vectors(
-    model: Loaded, read: Sequence[WordText], layers: str, batch_tokens: int, rows: Sequence[range] | None
+    model: Loaded, read: Sequence[ReadText], layers: str, batch_tokens: int, rows: Sequence[range] | None
 ) -> Iterator[tuple[int, Vectors]]:
     """The number of each text and its vectors. If `rows` are given, the state is carried from each to the next."""
     state = None if rows is None or not rows else cast(TwoDirections, model.module).start_segments(len(rows[0]))

@@ -31,7 +31,7 @@ MOST_WORDS = 512  # centres of one update
 # less for vectors below the width WIDE. With 8, updates of WikiText-2 have 512 centres, and its loss is that of smaller
 # updates. Vocabularies of some dozen words diverge from about 5 on if objective.sample=0 keeps all of the text.
 MOST_CHANGE, WIDE = 8.0, 100
-# All centres change the root of a Huffman tree, but in many directions, so that the root is counted as if a part of them
+# All centres change the root of a Huffman tree, but in many directions, so the root is counted as if a part of them
 # changed it. The part was tried out on small texts: it makes blocks of 4 to 52 centres.
 ROOT_SHARE = 1 / 4
 NEGATIVES = 16  # negatives that the predictions of a block share

@@ -48,8 +48,7 @@ all, and at a word that is not masked its last layer mostly has to give the word
 trained for long can be compared too: give their directories.
 
 The corpus and the settings of training were chosen with other sentences in view. The sentences that are measured were
-written afterwards. One thing was changed after they had been measured: context2vec had drawn its noise words uniformly
-by mistake, not by their counts. Its results were 90%, 75% and 100% before.
+written afterwards, and no setting was changed for them.
 """
 LEFT = "that is on the other side of that"  # between "bank" and the adjective and the cue, as in the lecture's sentence
 FILLER = "and there is the road and the water and the street and the lake"  # no sense alone: both topics are in it

@@ -138,6 +138,17 @@ def test_an_extractor_goes_with_the_run(regard: Regard, folder: Path) -> None:
     assert "all weights taken" in more.out
 
 
+def test_the_share_of_words_with_vectors_is_told_and_none_is_refused(regard: Regard, folder: Path) -> None:
+    tiny = [f"data.train={folder / 'train.txt'}", *TINY, *SMALL, "plan.steps=1", "--out", folder / "vectors"]
+    (folder / "some.txt").write_text("anna 1 2\nleft 3 4\nBerlin 5 6\nxyz 7 8\n")
+    said = regard("train", "tag", f"from={folder / 'some.txt'}", *tiny)
+    assert "25.0% of the training words are known to the model of from=" in said.out  # 3 of 12; Anna in lower case
+    (folder / "none.txt").write_text("ähnlich 1 2\nwörter 3 4\n")
+    said = regard("train", "tag", f"from={folder / 'none.txt'}", *tiny)
+    assert said.code == 2
+    assert "none.txt: has no word of the training texts; check its language" in said.err
+
+
 def test_mistakes_are_one_line(regard: Regard, folder: Path, kim: Path) -> None:
     for arguments, message in (
         (["tag", kim], "this is a classifier, which cannot tag; use: regard classify"),

@@ -17,6 +17,7 @@ import torch
 
 from regard.checkpoint import read_pointer, resolve, set_pointer
 from regard.config import Kinds
+from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
@@ -351,6 +352,7 @@ class Run:
             warnings=prepared.warnings,
             counts=self.recipe.objective.learns_by == "counts",
             vectors=self._vectors,
+            known=next((text.known for text in prepared.fields.values() if isinstance(text, SpelledText)), None),
         )
 
     def _report(self, steps: list[Step], began: float) -> Progress:

@@ -139,7 +139,15 @@ def test_an_extractor_goes_with_the_run(regard: Regard, folder: Path) -> None:
 
 
 def test_the_share_of_words_with_vectors_is_told_and_none_is_refused(regard: Regard, folder: Path) -> None:
-    tiny = [f"data.train={folder / 'train.txt'}", *TINY, *SMALL, "plan.steps=1", "--out", folder / "vectors"]
+    tiny = [
+        f"data.train={folder / 'train.txt'}",
+        *TINY,
+        *SMALL,
+        "plan.steps=1",
+        "--overwrite",
+        "--out",
+        folder / "vectors",
+    ]
     (folder / "some.txt").write_text("anna 1 2\nleft 3 4\nBerlin 5 6\nxyz 7 8\n")
     said = regard("train", "tag", f"from={folder / 'some.txt'}", *tiny)
     assert "25.0% of the training words are known to the model of from=" in said.out  # 3 of 12; Anna in lower case

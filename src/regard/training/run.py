@@ -21,7 +21,7 @@ from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
-from regard.file_io import append_line
+from regard.file_io import append_line, check_finite
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
 from regard.recipes import Recipe, with_kinds
@@ -220,6 +220,8 @@ class Run:
                 step = self._last = next(steps)
                 stop, seconds = self._agree(guard)
                 self.state = replace(self.state, step=step.n, seconds=seconds)
+            if step.length is None:  # its loss is on the host, and its trainer does not check it
+                require_finite(step, plan)
             if stop:
                 raise KeyboardInterrupt
             unreported.append(step)
@@ -327,6 +329,9 @@ class Run:
 
     def _save(self) -> Saved:
         path = self._folder / "steps" / f"{self.state.step:06d}"
+        if not self._learns_by_gradients:  # the loss is that before the step
+            cure = f"lower plan.rate ({self.recipe.plan.rate:g})"
+            check_finite(self.model.state_dict(), f"{self.out}: step {self.state.step}: training diverged", cure)
         with self._averaged():
             training = self.trainer.state()  # all ranks call it: each may hold a part
             if self.ranks.first:

@@ -95,6 +95,20 @@ def test_words_of_raw_text() -> None:
     assert [text[start:end] for start, end in split_words(text)] == words
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Jo\u0301hn A\u030a.B\u0327. x", ["Jo\u0301hn", "A\u030a.B\u0327.", "x"]),  # letters and combining marks
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),  # vowel signs
+        ("co\u00adop می\u200cخواهم", ["co\u00adop", "می\u200cخواهم"]),  # a soft hyphen, a zero-width non-joiner
+        ("👩\u200d💻❤\ufe0f!", ["👩\u200d💻", "❤\ufe0f", "!"]),  # one emoji of two, one with a variation selector
+        ("\ufeffAnna\u200b Berg", ["Anna", "Berg"]),  # a byte order mark, a space without width
+    ],
+)
+def test_a_letter_keeps_its_marks(text: str, words: list[str]) -> None:
+    assert [text[start:end] for start, end in split_words(text)] == words
+
+
 def test_the_report_by_type(regard: Regard, folder: Path) -> None:
     found = json.loads(regard("eval", folder / "run", "--json").out)
     assert found["scores"]["entity_f1"] == found["entities"]["all"]["f1"] == 1.0

@@ -163,6 +163,16 @@ class Plan:
             raise UserError(f"plan.ratio={self.ratio}: give 1 or more, such as 32.")
         if isinstance(self.freeze, int):
             self._at_least("freeze", 0)
+        for one in self.finetune:
+            part, _, setting = one.partition(".")
+            if part not in ("data", "model", "objective", "plan", "head") or "=" not in setting:
+                raise UserError(
+                    f"plan.finetune={one}: give settings of a classifier, such as plan.tune_lm=10,head.inner=50."
+                )
+            try:
+                override(Plan(), [setting] if part == "plan" else [], {})
+            except UserError as error:
+                raise UserError(f"plan.finetune={one}: {str(error).removeprefix('plan.')}") from error
         for name in ("epochs", "minutes"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise UserError(f"plan.{name}={getattr(self, name)}: give a number above 0, or none.")

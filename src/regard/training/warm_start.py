@@ -194,7 +194,12 @@ def warm_started(
     if kept:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
     given = given._replace(finetune=_finetuning(given.finetune, body, data, stated, tables))
-    recipe = change(recipe, [*own, *given.finetune, *changes], tables)
+    try:
+        recipe = change(recipe, [*own, *given.finetune, *changes], tables)
+    except UserError as error:
+        if not str(error).startswith(tuple(one.partition("=")[0] + "=" for one in given.finetune)):
+            raise
+        raise UserError(f"from={path}: the plan.finetune of this run has {error}") from error
     for role, was, now in (("model", body, recipe.model), *([("head", head, recipe.head)] if kept else [])):
         for name in (field.name for field in fields(was) if "drop" not in field.name):
             before, after = (format_value(getattr(config, name)) or "none" for config in (was, now))

@@ -237,8 +237,11 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
     fitting = _fitting_models(data, objective, kinds)
     if not fitting or kind in fitting:
         return
-    fitting = known_as(fitting)
-    part, cure = f"data={data}", f"start from one of the kind {' or '.join(fitting)}, or leave from= out"
+    features = "".join(
+        f", set model={one} to read it as features" for one in fitting if kinds["model"][one].reads_words
+    )
+    cure = f"start from one of the kind {' or '.join(known_as(fitting))}{features}, or leave from= out"
+    part = f"data={data}"
     if kind in _fitting_models(data, None, kinds):
         recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
         use = [

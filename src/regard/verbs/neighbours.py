@@ -16,6 +16,7 @@ from regard.errors import UserError
 from regard.verbs.loaded import Loaded
 
 SPELLINGS = 3  # words that are offered for a word that is not in the vocabulary
+SHORTEST = 1e-6  # of the vector of a question; the words of a shorter one cancel out
 SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
 
 Floats = NDArray[np.float32]
@@ -48,7 +49,7 @@ def word_table(model: Loaded) -> WordTable:
     words = vocabulary(model.tokenizer)[(first := first_word(model.tokenizer)) :]
     with torch.no_grad():
         vectors: Floats = model.module.vectors[first : first + len(words)].float().cpu().clone().numpy()  # type: ignore[index]
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]  # 1e30² is finite there
     vectors /= np.where(lengths > 0, lengths, 1)
     places = {word: place for place, word in enumerate(words)}
     return WordTable(words, places, vectors)
@@ -64,7 +65,10 @@ def neighbours(model: Loaded | WordTable, question: str | Sequence[str], top: in
     terms = parse_question(question)
     places = [_known_place(table, word) for word, _ in terms]
     vector = sum(sign * table.vectors[place] for place, (_, sign) in zip(places, terms))
-    cosines = table.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
+    if (length := float(np.linalg.norm(vector))) < SHORTEST:
+        asked = " ".join(question.split() if isinstance(question, str) else question)
+        raise UserError(f"{asked!r:.80}: its vector is zero, which no word is near to; ask for other words.")
+    cosines = table.vectors @ (vector / length)
     cosines[places] = -np.inf
     top = min(top, len(cosines) - len(set(places)))
     best = np.argpartition(-cosines, max(top - 1, 0))[:top]
@@ -90,6 +94,7 @@ def parse_question(question: str | Sequence[str]) -> list[tuple[str, float]]:
 def _known_place(table: WordTable, word: str) -> int:
     place = table.place(word)
     if place is None:
+        word = f"{word:.80}"
         near = get_close_matches(word, table.words, SPELLINGS, 0.6) or get_close_matches(word.lower(), table.words)
         cure = f"nearest spellings: {', '.join(near)}" if near else "no word is spelt like it"
         raise UserError(f"{word}: not one of the {len(table.words):,} words that have vectors; {cure}.")

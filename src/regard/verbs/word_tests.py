@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,8 @@ def word_similarity(table: WordTable, path: str | Path) -> WordSimilarity:
             continue
         try:
             first, second, judgement = fields[0].strip(), fields[1].strip(), float(fields[2])
+            if not math.isfinite(judgement):
+                raise ValueError
         except (IndexError, ValueError):
             cure = "give lines of two words and a number, with tabs between them"
             raise UserError(f"{path}, line {number}: no pair of words with a number; {cure}.") from None

@@ -14,6 +14,7 @@ from regard.cli import main
 from regard.errors import UserError
 from regard.pretrained.elmo import write_elmo
 from regard.verbs import embed, export, fill, generate, load, score
+from regard.verbs.occurrences import marked_occurrence, occurrence_layers
 from regard.verbs.words import embed_words
 
 h5py = pytest.importorskip("h5py")
@@ -164,6 +165,14 @@ def test_layers_and_lines(folder: Callable[..., Path]) -> None:
     assert embed(model, LINES, layers="all", pool="tokens").vectors.shape == (11, 3, 2 * WIDTH)
     assert embed(model, [], layers="all").vectors.shape[0] == 0
     assert embed_words(model, []) == []
+
+
+def test_several_words_in_asterisks_have_the_mean_of_their_vectors(folder: Callable[..., Path]) -> None:
+    model = load(folder(), "cpu")
+    found = occurrence_layers(model, [marked_occurrence("a *ab, x* cdef")])
+    (words,) = embed_words(model, ["a ab, x cdef"], "all")
+    for layer, expected in zip(found, words.vectors[1:3].mean(0), strict=True):
+        np.testing.assert_allclose(layer[0].numpy(), expected, atol=1e-6)
 
 
 def test_what_is_written_is_what_was_read(folder: Callable[..., Path], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ TAKES = {
     "analogies": ("wordsim", "data", "most"),
     "wordsim": ("data",),
     "last_word": ("data",),
-    "running": ("data", "stride"),
+    "running_text": ("data", "stride"),
     "": (
         *("settings", "data", "split", "beam", "penalty", "formula", "coverage", "stop", "patience"),
         *("free_running", "by_length", "fill"),
@@ -113,7 +113,7 @@ def evaluate(
     free_running: FreeRunning = False,
     by_length: ByLength = False,
     fill: Fill = False,
-    running: Running = False,
+    running_text: Running = False,
     last_word: LastWord = False,
     substitution: Substitutes = False,
     stride: Stride = None,
@@ -174,7 +174,7 @@ def evaluate(
             print_word_tests(model, data, wordsim, analogies, most, json)
         case "last_word":
             print_last_words(model, _needed(data, "--last-word", "--data lambada or --data FILE"), batch_tokens, json)
-        case "running":
+        case "running_text":
             print_running(model, _needed(data, "--running", "--data FILE"), stride, batch_tokens, json)
         case _:
             if model.task.head == "words":
@@ -195,16 +195,17 @@ def evaluate(
 
 def _measurement(context: typer.Context) -> str:
     """The measurement that is asked for. An option that it does not take is refused."""
+    options_of = {each.name or "": each.opts[0] for each in context.command.params}
     given = {}
-    for each in context.command.params:
-        source, value = context.get_parameter_source(each.name or ""), context.params[each.name or ""]
+    for name, option in options_of.items():
+        source, value = context.get_parameter_source(name), context.params[name]
         if source is not None and source.name == "COMMANDLINE":
-            option = each.opts[0] if isinstance(value, bool) else f"{each.opts[0]} {value}"
-            given[each.name] = value[0] if each.name == "settings" else option
+            stated = option if isinstance(value, bool) else f"{option} {value}"
+            given[name] = value[0] if name == "settings" else stated
     found = next((name for name in TAKES if name in given), "")
     for name, option in given.items():
         if name not in (found, *TAKES[found], *ALWAYS):
-            homes = [f"--{each.replace('_', '-')}" for each, takes in TAKES.items() if name in takes]
+            homes = [options_of[each] for each, takes in TAKES.items() if each and name in takes]
             cure = f"is not for {given[found]}; leave it out" if found else f"is for {' or '.join(homes)}; add that"
             raise UserError(f"{option}: {cure}.")
     return found

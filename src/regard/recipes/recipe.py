@@ -104,7 +104,8 @@ class Plan:
 
     steps: int = 1000  # number of updates of the weights
     epochs: float | None = None  # number of passes over the training examples; none: plan.steps is the length
-    minutes: float | None = None  # stop after this long, evaluations included; linear and cosine then end at this time
+    # Stop after this long, evaluations included; linear, cosine and triangular rates then end at this time.
+    minutes: float | None = None
     batch_tokens: int = 4096  # number of tokens of a batch, padding included, on its longer side
     accumulate: int = 1  # number of batches per step, on each rank
     rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
@@ -163,7 +164,14 @@ class Plan:
             raise UserError(f"plan.ratio={self.ratio}: give 1 or more, such as 32.")
         if isinstance(self.freeze, int):
             self._at_least("freeze", 0)
-        for one in self.finetune:
+        settings: list[str] = []
+        for part in self.finetune:  # the value of a setting may have commas, as plan.betas has
+            if "=" in part or not settings:
+                settings.append(part)
+            else:
+                settings[-1] += f",{part}"
+        object.__setattr__(self, "finetune", tuple(settings))
+        for one in settings:
             part, _, setting = one.partition(".")
             if part not in ("data", "model", "objective", "plan", "head") or "=" not in setting:
                 raise UserError(

@@ -180,7 +180,9 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
     return tensors
 
 
-def check_finite(tensors: "Mapping[str, Tensor]", path: object) -> None:
+def check_finite(
+    tensors: "Mapping[str, Tensor]", path: object, cure: str = "use another checkpoint, such as an earlier step"
+) -> None:
     """Raise ``UserError`` with the name of the first tensor that has NaN or an infinite number."""
     import torch
 
@@ -190,7 +192,7 @@ def check_finite(tensors: "Mapping[str, Tensor]", path: object) -> None:
             bad = int((~tensor.float().isfinite()).sum())  # as in the model: 1e300 of float64 is infinite there
             if bad:
                 found = f"{bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
-                raise UserError(f"{path}: {name}: {found}; use another checkpoint, such as an earlier step.")
+                raise UserError(f"{path}: {name}: {found}; {cure}.")
 
 
 def discard(paths: Sequence[Path]) -> None:

@@ -117,6 +117,20 @@ def test_words_of_raw_text() -> None:
     assert [text[start:end] for start, end in split_words(text)] == words
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Jo\u0301hn A\u030a.B\u0327. x", ["Jo\u0301hn", "A\u030a.B\u0327.", "x"]),  # letters and combining marks
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),  # vowel signs
+        ("co\u00adop می\u200cخواهم", ["co\u00adop", "می\u200cخواهم"]),  # a soft hyphen, a zero-width non-joiner
+        ("👩\u200d💻❤\ufe0f!", ["👩\u200d💻", "❤\ufe0f", "!"]),  # one emoji of two, one with a variation selector
+        ("\ufeffAnna\u200b Berg", ["Anna", "Berg"]),  # a byte order mark, a space without width
+    ],
+)
+def test_a_letter_keeps_its_marks(text: str, words: list[str]) -> None:
+    assert [text[start:end] for start, end in split_words(text)] == words
+
+
 def test_the_report_by_type(regard: Regard, folder: Path) -> None:
     found = json.loads(regard("eval", folder / "run", "--json").out)
     assert found["scores"]["entity_f1"] == found["entities"]["all"]["f1"] == 1.0
@@ -173,6 +187,25 @@ def test_an_extractor_goes_with_the_run(regard: Regard, folder: Path) -> None:
     assert regard("train", "tag", "--resume", *recipes["tag"][1:], "--out", folder / "tag").code == 0
     more = regard("train", "tag", f"from={folder / 'tag'}", *recipes["tag"], *tiny, "--out", folder / "more")
     assert "all weights taken" in more.out
+
+
+def test_the_share_of_words_with_vectors_is_told_and_none_is_refused(regard: Regard, folder: Path) -> None:
+    tiny = [
+        f"data.train={folder / 'train.txt'}",
+        *TINY,
+        *SMALL,
+        "plan.steps=1",
+        "--overwrite",
+        "--out",
+        folder / "vectors",
+    ]
+    (folder / "some.txt").write_text("anna 1 2\nleft 3 4\nBerlin 5 6\nxyz 7 8\n")
+    said = regard("train", "tag", f"from={folder / 'some.txt'}", *tiny)
+    assert "25.0% of the training words are known to the model of from=" in said.out  # 3 of 12; Anna in lower case
+    (folder / "none.txt").write_text("ähnlich 1 2\nwörter 3 4\n")
+    said = regard("train", "tag", f"from={folder / 'none.txt'}", *tiny)
+    assert said.code == 2
+    assert "none.txt: has no word of the training texts; check its language" in said.err
 
 
 def test_mistakes_are_one_line(regard: Regard, folder: Path, kim: Path) -> None:

@@ -56,6 +56,16 @@ def test_glove_is_trained_without_a_report_of_what_it_lacks(regard, corpus: Path
     assert regard("train", "glove", f"data.train={corpus}", "--dry-run").code == 0
 
 
+@pytest.mark.parametrize(("steps", "message"), [(1, "output: 72 of its 102 numbers are NaN"), (3, "the loss is nan")])
+def test_vectors_that_diverge_are_not_saved(regard, corpus: Path, steps: int, message: str) -> None:
+    settings = [f"data.train={corpus}", "model.width=6", f"plan.steps={steps}", "plan.rate=1e30"]
+    said = regard("train", "word2vec", *settings, "plan.batch_tokens=100", "--out", "run")
+    assert said.code == 2
+    assert f"training diverged: {message}" in said.err
+    assert "lower plan.rate (1e+30)" in said.err
+    assert [path.name for path in Path("run/steps").iterdir()] == ["000000"]
+
+
 def test_words_are_added_and_those_of_the_question_are_no_answers(regard, vectors: Path) -> None:
     (found,) = [json.loads(regard("neighbours", vectors, "king", "-", "man", "+", "woman", "--json", "--top", 2).out)]
     assert found["question"] == "king - man + woman"
@@ -73,6 +83,8 @@ def test_words_are_added_and_those_of_the_question_are_no_answers(regard, vector
         (["king", "man"], "give words with + or - between them"),
         (["king", "+"], "a word is missing at the end"),
         (["xyzzy"], "xyzzy: not one of the 7 words that have vectors; no word is spelt like it"),
+        (["king", "-", "KING"], "'king - KING': its vector is zero, which no word is near to; ask for other words"),
+        (["x" * 10_000], f"error: {'x' * 80}: not one of the 7 words"),
         ([], "give a word"),
     ],
 )
@@ -81,6 +93,13 @@ def test_a_question_that_is_none_is_refused(regard, vectors: Path, question: lis
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_cosines_of_very_large_and_very_small_numbers(regard, tmp_path: Path) -> None:
+    (tmp_path / "sizes.txt").write_text("large 3e38 3e38\nother 3e38 0\nsmall 1e-30 1e-30\n")
+    found = json.loads(regard("neighbours", tmp_path / "sizes.txt", "large", "--json").out)["neighbours"]
+    assert [one["word"] for one in found] == ["small", "other"]
+    assert [one["cosine"] for one in found] == pytest.approx([1, 0.5**0.5])
 
 
 def test_similarity_is_spearmans_with_ties_and_the_covered_pairs_are_told(regard, vectors: Path) -> None:
@@ -99,10 +118,11 @@ def test_similarity_is_spearmans_with_ties_and_the_covered_pairs_are_told(regard
     assert "4 of 5 (80%)" in shown
     Path("named.tsv").write_text("Word 1\tWord 2\tHuman (mean)\n" + Path("pairs.tsv").read_text().partition("\n")[2])
     assert "4 of 5 (80%)" in regard("eval", vectors, "--wordsim", "--data", "named.tsv").out
-    Path("bad.tsv").write_text("king\tman\t5\nking\tman\tfive\n")
-    bad = regard("eval", vectors, "--wordsim", "--data", "bad.tsv")
-    assert bad.code == 2
-    assert "bad.tsv, line 2: no pair of words with a number" in bad.err
+    for judgement in ("five", "nan", "inf"):
+        Path("bad.tsv").write_text(f"king\tman\t5\nking\tman\t{judgement}\n")
+        bad = regard("eval", vectors, "--wordsim", "--data", "bad.tsv")
+        assert bad.code == 2
+        assert "bad.tsv, line 2: no pair of words with a number" in bad.err
 
 
 def test_analogies_are_answered_by_section(regard, vectors: Path) -> None:
@@ -148,6 +168,13 @@ def test_what_vectors_cannot_do_is_told(regard, vectors: Path, arguments: list[s
     said = regard(arguments[0], vectors, *arguments[1:])
     assert said.code == 2
     assert message in said.err
+
+
+def test_a_classifier_that_cannot_start_from_vectors_may_read_them_as_features(regard, vectors: Path) -> None:
+    Path("texts.tsv").write_text("a\tking man\nb\troman queen\n")
+    said = regard("train", "classify", "data.train=texts.tsv", f"from={vectors}")
+    assert said.code == 2
+    assert ", set model=bilstm to read it as features, or leave from= out" in said.err
 
 
 def test_a_model_without_static_vectors_has_no_neighbours(regard, language: Path) -> None:

@@ -49,6 +49,12 @@ def test_a_column_is_chosen_by_its_number(tmp_path: Path) -> None:
     assert Conll(path, path, column=2).load().train[0] == TaggedText("EU rejects", ("NNP", "VBZ"))
 
 
+def test_a_no_break_space_separates_no_columns(tmp_path: Path) -> None:
+    (sentence,) = read_conll(write(tmp_path, "10\u00a0000\tO\n\u2003 O \nBerlin\t B-LOC\n\u00a0\n"))
+    assert sentence.words == ["10_000", "_", "Berlin"]
+    assert sentence.tags == ["O", "O", "B-LOC"]
+
+
 @pytest.mark.parametrize("scheme", ["bioes", "iob2"])
 @pytest.mark.parametrize(
     "tags",
@@ -93,6 +99,7 @@ def test_a_tag_of_no_scheme_among_others_is_refused(tmp_path: Path) -> None:
         ("\n\nword\n", {}, r"train.txt, line 3: 1 columns, 'word'; expected a word and its tag"),
         ("a O\n", {"column": 3}, r"data.column=3: .*train.txt has 2 columns"),
         ("a O\n", {"column": 1}, r"data.column=1: the first column has the words"),
+        ("a O\nb B-\n", {}, r'train.txt, line 2: "B-" has no type after the hyphen; write a tag such as B-PER'),
         ("\n", {}, r"train.txt: the file is empty"),
         ("a O\n", {"tokens": "char"}, r"data.tokens=char: each word has a tag"),
     ],

@@ -58,6 +58,11 @@ ROW = (b"sea", [0.1, 0.2])
         pytest.param(b"2 99999999999\nsea 1 2\n", "gives 99999999999 numbers a word", id="a huge width"),
         pytest.param(b"2 0\nsea\n", "gives 0 numbers a word", id="no width"),
         pytest.param(b"hello\n", "line 1: expected a word and 1 numbers, found 0", id="no vectors"),
+        pytest.param(
+            b"2 2\nnew york 1 2\nsan jose 3 4\n", "each of its 2 words has a space in it", id="spaces in words"
+        ),
+        pytest.param(b"sea 1 2\nsky 1 1e300\n", "line 2: a number is not finite, or too large", id="a huge number"),
+        pytest.param(b"sea 1 2\nsky 1 two\n", "line 2: expected numbers .*; correct the line", id="no number"),
         pytest.param(binary(2, 2, ROW), "says 2 words, but it ends in word 2", id="binary, too few"),
         pytest.param(binary(1, 2, ROW, (b"sky", [3, 4])), "more than the 1 words", id="binary, too many"),
         pytest.param(binary(2, 2, ROW, (b"sky", [3])), "ends in word 2", id="binary, cut in a vector"),
@@ -73,6 +78,14 @@ def test_a_file_that_is_wrong_is_named(content: bytes, message: str, tmp_path: P
         read_vectors(tmp_path / "vectors")
     assert "vectors" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", [" sea 1 2\n sky 3 4\n", "sea\t1\t2\nsky\t3\t4\n", "2\t2\nsea\t1 2\n\tsky\t3 4 \n"])
+def test_spaces_before_a_word_and_tabs_between_numbers_are_read(text: str, tmp_path: Path) -> None:
+    (tmp_path / "vectors").write_text(text)
+    words, vectors = read_vectors(tmp_path / "vectors")
+    assert words == ["sea", "sky"]
+    assert vectors.tolist() == [[1, 2], [3, 4]]
 
 
 def test_of_a_word_that_occurs_twice_the_first_vector_counts(tmp_path: Path) -> None:

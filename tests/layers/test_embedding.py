@@ -82,7 +82,7 @@ def test_another_width_is_refused(write: Callable[..., Path], text: str) -> None
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [("lake 7 8", "found 2 numbers"), ("lake 7 x 9", "expected numbers.*'x'"), ("lake 7 nan 9", "not finite")],
+    [("lake 7 8", "found 2;"), ("lake 7 x 9", "expected numbers.*'x'"), ("lake 7 nan 9", "not finite")],
 )
 def test_a_malformed_line_is_named(write: Callable[..., Path], line: str, reason: str) -> None:
     path = write(f"sea 1 2 3\n\n{line}\nriver 4 5 6\n")

@@ -56,6 +56,17 @@ def test_a_mix_is_a_weighted_sum() -> None:
     assert len(equal_width([torch.zeros(2, 3, 5), *layers])) == 3
 
 
+def test_words_are_encoded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outputs of the filters are never those of all words of a long text at once."""
+    encoder, words = CharacterEncoder(8, ((2, 4), (3, 6)), embed=3), torch.randint(1, 260, (2, 7, 5))
+    expected, sizes = encoder(words), list[int]()
+    monkeypatch.setattr("regard.layers.characters.AT_ONCE", 4)
+    encoder.filters[0].register_forward_hook(lambda module, inputs, outputs: sizes.append(len(outputs)))
+    torch.testing.assert_close(encoder(words), expected)
+    assert sizes == [4, 4, 4, 2]
+    assert encoder(words[:, :0]).shape == (2, 0, 8)
+
+
 def test_padding_of_a_word_is_read_and_short_words_have_windows() -> None:
     encoder = CharacterEncoder(filters=((5, 4),), highways=0)
     short = torch.from_numpy(word_characters("ab", 4))[None]

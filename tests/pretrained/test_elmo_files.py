@@ -14,6 +14,7 @@ from regard.cli import main
 from regard.errors import UserError
 from regard.pretrained.elmo import write_elmo
 from regard.verbs import embed, export, fill, generate, load, score
+from regard.verbs.occurrences import marked_occurrence, occurrence_layers
 from regard.verbs.words import embed_words, iterate_words
 
 h5py = pytest.importorskip("h5py")
@@ -185,6 +186,14 @@ def test_layers_and_lines(folder: Callable[..., Path]) -> None:
     assert embed_words(model, []) == []
 
 
+def test_several_words_in_asterisks_have_the_mean_of_their_vectors(folder: Callable[..., Path]) -> None:
+    model = load(folder(), "cpu")
+    found = occurrence_layers(model, [marked_occurrence("a *ab, x* cdef")])
+    (words,) = embed_words(model, ["a ab, x cdef"], "all")
+    for layer, expected in zip(found, words.vectors[1:3].mean(0), strict=True):
+        np.testing.assert_allclose(layer[0].numpy(), expected, atol=1e-6)
+
+
 def test_what_is_written_is_what_was_read(folder: Callable[..., Path], tmp_path: Path) -> None:
     done = export(folder(skip=False), tmp_path / "again", to="elmo")
     assert (done.kind, done.files, done.left_out) == ("elmo", ("lm_weights.hdf5", "options.json"), ())
@@ -213,7 +222,7 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         (lambda w: w.update(other=np.zeros(3, np.float32)), "has other, which is no weight of a model with this"),
         (lambda w: w.update(char_embed=w["char_embed"][1:]), "char_embed is 260×3 of float32, but .* 261×3"),
         (lambda w: w.update(char_embed=w["char_embed"].astype(int)), "char_embed is 261×3 of int64"),
-        (lambda w: w["CNN_proj/b_proj"].fill(np.nan), "NaN"),
+        (lambda w: w["CNN_proj/b_proj"].fill(np.nan), "NaN or infinite; download or export"),
     ],
 )
 def test_weights_that_do_not_fit(folder: Callable[..., Path], change: Any, message: str) -> None:
@@ -238,6 +247,7 @@ def test_a_truncated_file_a_text_and_no_file(folder: Callable[..., Path]) -> Non
         load(place)
     file.unlink()
     (place / "more_weights.hdf5").unlink()
+    os.mkfifo(file)  # reading it would never end
     with pytest.raises(UserError, match=r"has no file \*weights.hdf5"):
         load(place)
 
@@ -247,7 +257,18 @@ def test_a_truncated_file_a_text_and_no_file(folder: Callable[..., Path]) -> Non
     [
         (lambda o: o.pop("char_cnn"), "has no settings char_cnn; only models that read characters are supported"),
         (lambda o: o["lstm"].pop("dim"), "lstm.dim should be given"),
-        (lambda o: o["lstm"].update(cell_clip=0), "lstm.cell_clip should be above 0, or null"),
+        (lambda o: o["lstm"].update(cell_clip=0), "lstm.cell_clip should be above 0 and a number of float32"),
+        (lambda o: o["lstm"].update(cell_clip=1e308), "options.json: lstm.cell_clip should be above 0 and a number of"),
+        (lambda o: o["lstm"].update(proj_clip=10**400), "options.json: lstm.proj_clip should be a finite number"),
+        (lambda o: o["lstm"].update(dim=2**62), "options.json: no model can be built from its settings .*; download"),
+        (
+            lambda o: o["char_cnn"].update(filters=[[1, 1]] * 4000),
+            "options.json: .* much larger model than the weights",
+        ),
+        (
+            lambda o: o["char_cnn"].update(max_characters_per_token=10**9),
+            "char_cnn.max_characters_per_token should be at most 1000, found 1000000000; restore",
+        ),
         (lambda o: o["lstm"].update(projection_dim=9), "options.json: model.width=9: must be at most model.cells=6"),
         (lambda o: o["char_cnn"].update(filters=[[1, 2, 3]]), "char_cnn.filters should be a list of pairs"),
         (lambda o: o["char_cnn"].update(n_characters=300), "char_cnn.n_characters=300: is not supported, only 262"),

@@ -248,6 +248,9 @@ def test_chance_is_the_most_frequent_class_or_unknown(tmp_path: Path) -> None:
     examples = [Example("", "bad"), Example("", "good"), Example("", "good")]
     found = replace(first, model=labelled, examples=examples).chance
     assert found == "Chance: a model that always answers “good”, the most frequent class, has accuracy 66.7%."
+    unseen = [Example("", "new") for _ in range(5)]  # of a class that the model does not have
+    found = replace(first, model=labelled, examples=[*examples, *unseen]).chance
+    assert found == "Chance: a model that always answers “good”, the most frequent class, has accuracy 25.0%."
     other: Any = SimpleNamespace(**{**vars(first.model), "task": SimpleNamespace(head="vectors", verb="", name="")})
     assert replace(first, model=other).chance == ""
 

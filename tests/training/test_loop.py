@@ -255,13 +255,17 @@ def test_a_step_is_refused_if_its_loss_or_its_gradient_is_not_finite():
         (1.0, math.nan, "the loss is 1, the norm of the gradient nan;"),
     ):
         total, length = torch.tensor(loss), None if norm is None else torch.tensor(norm)
-        step = Step(7, 1, total[None], total, ("nll",), length=length)
+        step = Step(7, 1, total[None], total, ("nll",), None if norm is None else 0.5, length=length)
         if message is None:
             require_finite(step, plan)
         else:
             cure = r".*lower plan.rate \(0.5\) or plan.clip \(2\), or raise plan.warmup \(3\)"
             with pytest.raises(Diverged, match=f"^step 7: training diverged: {message}{cure}"):
                 require_finite(step, plan)
+    with pytest.raises(Diverged, match=r"step 7: training diverged: the loss is nan; lower plan.rate \(0.5\)\.$"):
+        require_finite(
+            Step(7, 1, torch.tensor([math.nan]), torch.tensor(math.nan), ("nll",), 0.5), plan
+        )  # word vectors
 
 
 def test_an_optimiser_has_the_settings_of_the_plan_and_only_matrices_decay():

@@ -66,6 +66,26 @@ def test_a_run_brings_its_settings_to_a_classifier_which_may_change_each(started
     assert (recipe.plan.steps, recipe.plan.epochs) == (8, None)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("foo", "plan.finetune=foo: give settings of a classifier, such as"),
+        ("plan.rate", "plan.finetune=plan.rate: give settings"),
+        ("plan.rats=1", "plan.finetune=plan.rats=1: rats=1: no such setting"),
+        ("plan.rate=-1", "plan.finetune=plan.rate=-1: rate=-1.0: give a number above 0"),
+    ],
+)
+def test_settings_for_a_classifier_are_checked_when_they_are_given(setting: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        override(find_recipe("ulmfit"), [f"plan.finetune={setting}"], KINDS)
+
+
+def test_a_setting_that_the_head_refuses_is_told_with_its_run(place: Path) -> None:
+    given = warm_start_from(place / "general")._replace(finetune=("head.pool=nowhere",))
+    with pytest.raises(UserError, match=r"^from=general: the plan.finetune of this run has head.pool=nowhere: "):
+        warm_started(find_recipe("classify"), [f"data.train={place / 'labelled.tsv'}"], given, "general")
+
+
 def test_the_settings_for_a_classifier_can_be_stated_as_a_setting() -> None:
     recipe = find_recipe("ulmfit")
     stated = f"plan.finetune={format_value(recipe.plan.finetune)}"

@@ -36,7 +36,7 @@ def test_a_marked_word_and_its_occurrences() -> None:
     assert (one.word, one.text, one.marked) == ("play", "we play chess", "we *play* chess")
     found = occurrences_of("play", ["Play it", "playing", "a play, a play"])
     assert [(one.text, one.start) for one in found] == [("Play it", 0), ("a play, a play", 2), ("a play, a play", 10)]
-    for text in ("we play", "*we* *play*", "we *play"):
+    for text in ("we play", "*we* *play*", "we *play", "we * * play"):
         with pytest.raises(UserError, match="asterisks"):
             marked_occurrence(text)
 

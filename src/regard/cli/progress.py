@@ -76,6 +76,7 @@ def _started(event: Started) -> str:
         f"{many(event.examples, 'example', 'examples')}{dropped}, {many(event.epoch, 'batch', 'batches')} of "
         f"{many(event.shapes, 'shape', 'shapes')}"
         + ("" if event.vectors is None else f", word vectors for {event.vectors:.1%} of the vocabulary")
+        + ("" if event.known is None else f", {event.known:.1%} of the training words are known to the model of from=")
     )
 
 

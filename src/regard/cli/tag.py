@@ -83,12 +83,14 @@ def _print_words(found: "Tagged") -> None:
 
 def _sentences(file: str, tokens: str) -> Iterator[list[tuple[int, list[str]]]]:
     """Groups of sentences: the number of the first line and the words of each."""
+    from regard.data.conll import columns_of
+
     words: list[str] = []
     start = 1
     for first, lines in chunks(file):
         group: list[tuple[int, list[str]]] = []
         for number, line in enumerate(lines, first):
-            cells = line.split()
+            cells = columns_of(line)
             if tokens == "spaces" and cells:
                 group.append((number, cells))
             elif tokens == "lines" and cells:

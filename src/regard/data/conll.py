@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,17 @@ from typing import ClassVar, Literal, NamedTuple
 from regard.data.example import Corpus, TaggedText, Tokens
 from regard.data.files import iterate_lines
 from regard.data.sources import load_files
-from regard.entities import OUTSIDE, Scheme, detect_scheme, entities, may_follow, names_entities, split_tag, tags_of
+from regard.entities import (
+    LETTERS,
+    OUTSIDE,
+    Scheme,
+    detect_scheme,
+    entities,
+    may_follow,
+    names_entities,
+    split_tag,
+    tags_of,
+)
 from regard.errors import UserError
 
 DOCUMENT = "-DOCSTART-"  # the word of a line between two documents
@@ -30,10 +41,11 @@ class Sentence(NamedTuple):
 class Conll:
     """Your own sentences with a tag for each word, in columns as in CoNLL-2003.
 
-    A line has a word, and in other columns its tags; spaces or tabs separate the columns. A blank line is between two
-    sentences. The tags of entities may be in IOB1, IOB2 or BIOES; the model learns those of data.scheme. Other tags,
-    such as parts of speech, stay as they are; files that mix both are refused. A type of entities that is only in the
-    validation or test file cannot be predicted: its entities count as not found.
+    A line has a word, and in other columns its tags; spaces or tabs separate the columns. Other white space inside a
+    word, such as a no-break space, becomes _. A blank line is between two sentences. The tags of entities may be in
+    IOB1, IOB2 or BIOES; the model learns those of data.scheme. Other tags, such as parts of speech, stay as they are;
+    files that mix both are refused. A type of entities that is only in the validation or test file cannot be predicted:
+    its entities count as not found.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("tag",)
@@ -91,7 +103,7 @@ def read_conll(path: str | Path, column: int | Literal["last"] = "last") -> Iter
     """
     sentence, columns = Sentence([], [], []), 0
     for number, line in enumerate(iterate_lines(path), 1):
-        cells = line.split()
+        cells = columns_of(line)
         if not cells or cells[0] == DOCUMENT:
             if sentence.words:
                 yield sentence
@@ -103,11 +115,21 @@ def read_conll(path: str | Path, column: int | Literal["last"] = "last") -> Iter
             raise UserError(f"{path}, line {number}: {len(cells)} columns, {line[:40]!r}; expected {expected}.")
         if column != "last" and column > columns:
             raise UserError(f"data.column={column}: {path} has {columns} columns; give a number up to {columns}.")
+        tag = cells[-1 if column == "last" else column - 1]
+        if tag.endswith("-") and tag[:-1] in LETTERS:
+            raise UserError(
+                f'{path}, line {number}: "{tag}" has no type after the hyphen; write a tag such as {tag}PER.'
+            )
         sentence.words.append(cells[0])
-        sentence.tags.append(cells[-1 if column == "last" else column - 1])
+        sentence.tags.append(tag)
         sentence.lines.append(number)
     if sentence.words:
         yield sentence
+
+
+def columns_of(line: str) -> list[str]:
+    """The columns of a line, between spaces or tabs. Other white space in them, such as a no-break space, becomes _."""
+    return ["_".join(cell.split()) or "_" for cell in re.split("[ \t]+", line) if cell] if line.strip() else []
 
 
 def _names_entities(files: Mapping[str, Sequence[Sentence]]) -> bool:

@@ -35,6 +35,7 @@ class SpelledText(InputText):
 
     extractor: Tokenizer | None = None  # the tokenizer of an extractor
     pieces: int = 0  # ids of a word that the extractor reads, at most
+    known: float | None = None  # the fraction of the training words that have a known token of the extractor; not saved
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
     @classmethod
@@ -67,8 +68,11 @@ class SpelledText(InputText):
         if tokenizer is None or characters:
             return replace(self, pieces=characters)
         words = {word for text in texts for word in text.split()}
-        most = max(map(len, _pieces(tokenizer, words).values()), default=1)
-        return replace(self, extractor=tokenizer, pieces=max(1, min(most, MOST_PIECES)))
+        found, unknown = _pieces(tokenizer, words).values(), {tokenizer.special_tokens.unk}
+        most, known = max(map(len, found), default=1), sum(not unknown.issuperset(ids) for ids in found)
+        return replace(
+            self, extractor=tokenizer, pieces=max(1, min(most, MOST_PIECES)), known=known / max(len(words), 1)
+        )
 
     def encode(self, values: Sequence[str]) -> list[Values]:  # type: ignore[override]
         texts = [value.split() for value in values]

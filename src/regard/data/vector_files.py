@@ -1,6 +1,7 @@
 """Files of word vectors: word2vec's text and binary formats and GloVe's text, compressed or not.
 
-- word2vec text: a first line "count width", then a line for each word: the word and its numbers, with spaces between;
+- word2vec text: a first line "count width", then a line for each word: the word and its numbers, with spaces or tabs
+  between;
 - word2vec binary: the same first line; then for each word its UTF-8 bytes, a space, and its numbers as little-endian
   float32; some programs write a line end after each;
 - GloVe: text without a first line.
@@ -35,6 +36,8 @@ PEEK = 2**12  # bytes after the first line that decide between text and binary
 BOM = codecs.BOM_UTF8
 CONTROL = bytes({*range(32)} - {*b"\t\n\r\f\v"})  # bytes that no text has
 
+LINE_CURE = "correct the line, or remove it"
+
 Vectors = NDArray[np.float32]
 
 
@@ -57,11 +60,12 @@ class Row:
             found = np.frombuffer(self.numbers, "<f4").astype(np.float32)
         else:
             try:
-                found = np.array([float(field) for field in self.numbers.split(" ")], np.float32)
+                with np.errstate(over="ignore"):
+                    found = np.array([float(field) for field in self.numbers.split(" ")], np.float32)
             except ValueError as error:
-                raise UserError(f"{self.place}: expected numbers after the word ({error})") from None
+                raise UserError(f"{self.place}: expected numbers after the word ({error}); {LINE_CURE}.") from None
         if not np.isfinite(found).all():
-            raise UserError(f"{self.place}: a number is not finite")
+            raise UserError(f"{self.place}: a number is not finite, or too large for float32; remove the word.")
         return found
 
 
@@ -84,7 +88,7 @@ def vector_rows(path: str | Path) -> Iterator[Row]:
     Raises a UserError if the count or the width is not that of the first line, or the file ends too early.
     """
     path = Path(path).expanduser()
-    found, count = 0, None
+    found, given, count = 0, 0, None
     with opened(path) as file:
         lines = enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), 1)
         start, first = next(((number, line) for number, line in lines if line.strip()), (1, b""))
@@ -100,9 +104,14 @@ def vector_rows(path: str | Path) -> Iterator[Row]:
         for row in rows:
             found += 1
             if row.word:
+                given += 1
                 yield row
     if not found:
         raise UserError(f"{path}: holds no vectors; give a file with a word and its numbers on each line")
+    if not given:
+        raise UserError(
+            f"{path}: each of its {found} words has a space in it or is empty; write new_york for new york."
+        )
     if count is not None and found != count:
         cure = "fetch the file again, or correct its first line"
         raise UserError(f"{path}: its first line says {count} words, but the file has {found}; {cure}.")
@@ -128,7 +137,7 @@ def _text_rows(lines: Iterator[tuple[int, bytes]], path: Path, width: int | None
     """
     for number, data in lines:
         try:
-            line = data.removeprefix(BOM if number == 1 else b"").decode().rstrip(" \t\r\n")
+            line = data.removeprefix(BOM if number == 1 else b"").decode().strip(" \t\r\n").replace("\t", " ")
         except UnicodeDecodeError as error:
             cure = "convert the file, for example with: iconv -f latin1 -t utf-8"
             raise UserError(f"{path}, line {number}: not UTF-8 text ({error.reason}); {cure}") from error
@@ -139,7 +148,7 @@ def _text_rows(lines: Iterator[tuple[int, bytes]], path: Path, width: int | None
         width = spaces if width is None else width
         place = f"{path}, line {number}"
         if width < 1 or spaces < width or (spaces > width and all(map(_is_number, numbers.split(" ")))):
-            raise UserError(f"{place}: expected a word and {max(width, 1)} numbers, found {spaces} numbers")
+            raise UserError(f"{place}: expected a word and {max(width, 1)} numbers, found {spaces}; {LINE_CURE}.")
         yield Row(place, word if spaces == width else "", numbers)
 
 

@@ -13,6 +13,7 @@ from regard.errors import UserError
 
 # The initial bias of the gate of a highway layer: a layer passes most of its input on (Srivastava et al. 2015).
 CARRY = -2.0
+AT_ONCE = 1024  # words that are encoded together: the outputs of the filters take much more memory than the vectors
 
 
 class Highway(nn.Module):
@@ -65,11 +66,15 @@ class CharacterEncoder(nn.Module):
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, characters: Tensor) -> Tensor:
-        x = self.characters(characters.flatten(0, -2)).transpose(1, 2)  # (words, embed, C)
+        parts = characters.flatten(0, -2).split(AT_ONCE)
+        return torch.cat([self._encode(part) for part in parts]).unflatten(0, characters.shape[:-1])
+
+    def _encode(self, words: Tensor) -> Tensor:
+        """The vectors (N, width) of the characters (N, C) of words."""
+        x = self.characters(words).transpose(1, 2)  # (N, embed, C)
         x = F.pad(x, (0, max(max(layer.kernel_size[0] for layer in self.filters) - x.shape[2], 0)))  # type: ignore[index]
         # The activation is monotonic, so it may follow the maximum.
         x = self.activation(torch.cat([layer(x).amax(2) for layer in self.filters], 1))
         for highway in self.highways:
             x = highway(x)
-        x = x if self.projection is None else self.projection(x)
-        return x.unflatten(0, characters.shape[:-1])
+        return x if self.projection is None else self.projection(x)

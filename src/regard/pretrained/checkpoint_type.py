@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -172,8 +174,10 @@ class ConfigReader:
                 found[ours] = self.size(theirs, default)
         return found
 
-    def size(self, name: str, default: int | None = None) -> int:
-        return self.integer(name, default, least=1)
+    def size(self, name: str, default: int | None = None, most: float = math.inf) -> int:
+        if (value := self.integer(name, default, least=1)) > most:
+            raise self.invalid(name, f"at most {most}")
+        return value
 
     def integer(self, name: str, default: int | None = None, least: int = 0) -> int:
         value = self._required(name, default)
@@ -189,8 +193,8 @@ class ConfigReader:
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._required(name, default)
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise self.invalid(name, "a number")
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or abs(value) > sys.float_info.max:
+            raise self.invalid(name, "a finite number")
         return float(value)
 
     def boolean(self, name: str, default: bool | None = None) -> bool:
@@ -216,7 +220,7 @@ class ConfigReader:
 
     def invalid(self, name: str, expected: str) -> UserError:
         found = self.settings.get(name, "missing")
-        return UserError(f"{self.path}: {name} should be {expected}, found {found!r}; restore the file.")
+        return UserError(f"{self.path}: {name} should be {expected}, found {found!r:.80}; restore the file.")
 
     def _required(self, name: str, default: object) -> Any:
         value = self.settings.get(name, default)

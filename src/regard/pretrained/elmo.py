@@ -28,6 +28,7 @@ from regard.pretrained.weight_table import shape_text
 
 OPTIONS, WEIGHTS, SUFFIX = "options.json", "lm_weights.hdf5", "weights.hdf5"
 CURE = "download or export the model again"
+MOST_CHARACTERS = 1000  # of a word: each word of a text takes the memory of so many
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,12 @@ def is_elmo(path: Path) -> bool:
 def read_elmo(path: Path) -> TwoDirections:
     """The model of a directory. Damaged files, other names and other shapes raise a UserError."""
     config, file = TwoDirectionsConfig(_read_config(path / OPTIONS)), _weights_file(path)
-    expected = empty_weights(config, 0)
     ours: dict[str, Tensor] = {}
     with _opened(file) as datasets:
+        try:
+            expected = empty_weights(config, len(datasets))
+        except UserError as error:
+            raise UserError(f"{path / OPTIONS}: {error}; {CURE}.") from error
         for entry in _table(config.body):
             sizes = [expected[name].shape for name in entry.ours]
             wanted = entry.write(torch.cat([torch.empty(size, device="meta") for size in sizes], dim=-1)).shape
@@ -59,7 +63,7 @@ def read_elmo(path: Path) -> TwoDirections:
             ours |= {name: part.contiguous() for name, part in zip(entry.ours, parts)}
         if datasets:
             raise UserError(f"{file}: has {min(datasets)}, which is no weight of a model with this {OPTIONS}; {CURE}.")
-    check_finite(ours, file)
+    check_finite(ours, file, CURE)
     with SkipInit():
         model = config.build()
     model.load_state_dict({**model.state_dict(), **ours})
@@ -94,7 +98,7 @@ def _tensor(datasets: dict[str, Any], name: str, shape: Sequence[int], file: Pat
 
 
 def _weights_file(path: Path) -> Path:
-    found = sorted(path.glob(f"*{SUFFIX}"))
+    found = sorted(one for one in path.glob(f"*{SUFFIX}") if one.is_file())  # a pipe or a device may never end
     if len(found) != 1:
         have = f"{len(found)} files" if found else "no file"
         raise UserError(f"{path}: has {have} *{SUFFIX} beside {OPTIONS}; put exactly one there.")
@@ -133,7 +137,7 @@ def _read_config(path: Path) -> ElmoConfig:
             skip=read.boolean("lstm.use_skip_connections"),
             cell_clip=_clip(read, "lstm.cell_clip"),
             state_clip=_clip(read, "lstm.proj_clip"),
-            characters=read.size("char_cnn.max_characters_per_token"),
+            characters=read.size("char_cnn.max_characters_per_token", most=MOST_CHARACTERS),
             embed=width,
             kernels=tuple(kernel for kernel, _ in filters),
             filters=tuple(count for _, count in filters),
@@ -151,8 +155,8 @@ def _clip(read: ConfigReader, name: str) -> float:
     """A limit; without one, 0."""
     if read.get(name) is None:
         return 0.0
-    if (limit := read.number(name)) <= 0:
-        raise read.invalid(name, "above 0, or null")
+    if not 0 < (limit := read.number(name)) <= torch.finfo(torch.float32).max:
+        raise read.invalid(name, "above 0 and a number of float32, or null")
     return limit
 
 

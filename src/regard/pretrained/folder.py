@@ -114,7 +114,7 @@ def build_model(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, T
             raise
         raise UserError(f"{reader.path}: {checkpoint_type.in_file_names(str(error))}; restore the file.") from error
     weight_table = checkpoint_type.model_weight_table(config)
-    check_finite(tensors, path)
+    check_finite(tensors, path, "download or export the model again")
     ours = to_ours(weight_table, tensors, path)
     theirs = {entry.ours: " + ".join(entry.theirs) for entry in weight_table}
     for name, tensor in expected.items():

@@ -172,6 +172,16 @@ class Plan:
             else:
                 settings[-1] += f",{part}"
         object.__setattr__(self, "finetune", tuple(settings))
+        for one in settings:
+            part, _, setting = one.partition(".")
+            if part not in ("data", "model", "objective", "plan", "head") or "=" not in setting:
+                raise UserError(
+                    f"plan.finetune={one}: give settings of a classifier, such as plan.tune_lm=10,head.inner=50."
+                )
+            try:
+                override(Plan(), [setting] if part == "plan" else [], {})
+            except UserError as error:
+                raise UserError(f"plan.finetune={one}: {str(error).removeprefix('plan.')}") from error
         for name in ("epochs", "minutes"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise UserError(f"plan.{name}={getattr(self, name)}: give a number above 0, or none.")

@@ -41,10 +41,10 @@ def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
 
 
 def _class_chance(task: Task, field: LabelField, values: Sequence[Any]) -> str:
-    """The accuracy of the most frequent class among the classes of examples, or of places."""
+    """The accuracy of the most frequent class of examples, or of places, among those that the model has."""
     answers = Counter(tag for tags in values for tag in tags) if isinstance(field, TagsField) else Counter(values)
-    ((answer, number),) = answers.most_common(1)
-    share = number / answers.total()
+    answer = max(field.names, key=lambda name: answers[name])
+    share = answers[answer] / answers.total()
     found = f"Chance: a model that always answers “{answer}”, the most frequent class, has accuracy {share:.1%}"
     if "recallable" not in task.objective.measures:
         return f"{found}."

@@ -22,6 +22,7 @@ class Started:
     ranks: int = 1  # processes that train together
     over: str | None = None  # why the resumed run has no step left: see `Finished.reason`
     vectors: float | None = None  # the fraction of the words of the vocabulary that a file of word vectors has
+    known: float | None = None  # the fraction of the words of the training texts that the extractor of from=DIR knows
     warnings: tuple[str, ...] = ()  # what is probably a mistake in the data or the plan, with its remedy
     counts: bool = False  # whether the model is trained by counting: its parameters are counted during training
 

@@ -42,14 +42,15 @@ class Extraction:
     def fields_for(self, task: Task, recipe: Recipe, examples: Iterable[Any]) -> dict[str, Field]:
         """The fields of a task; that of the text also has the tokens of the extractor."""
         fields = fit_fields(field_kinds(task.fields, reads_words=True), examples, recipe.data)
-        return {
-            name: each.with_extractor(
-                self.tokenizer, self.settings["extractor"].characters, (example.text for example in examples)
-            )
-            if isinstance(each, SpelledText)
-            else each
-            for name, each in fields.items()
-        }
+        for name, each in fields.items():
+            if isinstance(each, SpelledText):
+                texts, characters = (example.text for example in examples), self.settings["extractor"].characters
+                fields[name] = found = each.with_extractor(self.tokenizer, characters, texts)
+                if found.known == 0:
+                    raise UserError(
+                        f"from={self.path}: has no word of the training texts; check its language and case."
+                    )
+        return fields
 
     def load_into(self, model: Any, recipe: Recipe) -> Transfer:
         """Load the weights of the extractor into the model of a recipe."""

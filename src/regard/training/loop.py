@@ -215,14 +215,18 @@ def train(
 def require_finite(step: Step, plan: Plan) -> None:
     """Wait for the device, and raise `Diverged` if the loss or gradient of the step is not finite.
 
-    A step without a gradient cannot diverge: the loss of a model that counts is infinite if it excludes a token.
+    A step without a learning rate cannot diverge: the loss of a model that counts is infinite if it excludes a token.
     """
-    if step.length is not None and not math.isfinite(step.loss + (step.norm or 0.0)):
+    if step.rate is not None and not math.isfinite(step.loss + (step.norm or 0.0)):
         raise _diverged(step, plan)
 
 
 def _diverged(step: Step, plan: Plan) -> Diverged:
-    found = f"the loss is {step.loss:.4g}, the norm of the gradient {step.norm or 0.0:.4g}"
+    if step.norm is None:  # a trainer that changes the weights without a gradient of the whole model: word vectors
+        return Diverged(
+            f"step {step.n}: training diverged: the loss is {step.loss:.4g}; lower plan.rate ({plan.rate:g})."
+        )
+    found = f"the loss is {step.loss:.4g}, the norm of the gradient {step.norm:.4g}"
     cure = f"lower plan.rate ({plan.rate:g}) or plan.clip ({plan.clip:g}), or raise plan.warmup ({plan.warmup})"
     return Diverged(f"step {step.n}: training diverged: {found}; the weights before it are intact; {cure}.")
 

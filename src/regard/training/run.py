@@ -17,10 +17,11 @@ import torch
 
 from regard.checkpoint import read_pointer, resolve, set_pointer
 from regard.config import Kinds
+from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
-from regard.file_io import append_line
+from regard.file_io import append_line, check_finite
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
 from regard.recipes import Recipe, with_kinds
@@ -225,6 +226,8 @@ class Run:
                 step = self._last = next(steps)
                 stop, seconds = self._agree(guard)
                 self.state = replace(self.state, step=step.n, seconds=seconds)
+            if step.length is None:  # its loss is on the host, and its trainer does not check it
+                require_finite(step, plan)
             if stop:
                 raise KeyboardInterrupt
             unreported.append(step)
@@ -332,6 +335,9 @@ class Run:
 
     def _save(self) -> Saved:
         path = self._folder / "steps" / f"{self.state.step:06d}"
+        if self.recipe.objective.learns_by != "gradients":  # the loss is that before the step
+            cure = f"lower plan.rate ({self.recipe.plan.rate:g})"
+            check_finite(self.model.state_dict(), f"{self.out}: step {self.state.step}: training diverged", cure)
         with self._averaged():
             training = self.trainer.state()  # all ranks call it: each may hold a part
             if self.ranks.first:
@@ -357,6 +363,7 @@ class Run:
             warnings=prepared.warnings,
             counts=self.recipe.objective.learns_by == "counts",
             vectors=self._vectors,
+            known=next((text.known for text in prepared.fields.values() if isinstance(text, SpelledText)), None),
         )
 
     def _report(self, steps: list[Step], began: float) -> Progress:

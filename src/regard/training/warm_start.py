@@ -194,7 +194,12 @@ def warm_started(
     if kept:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
     given = given._replace(finetune=_finetuning(given.finetune, body, data, stated, tables))
-    recipe = change(recipe, [*own, *given.finetune, *changes], tables)
+    try:
+        recipe = change(recipe, [*own, *given.finetune, *changes], tables)
+    except UserError as error:
+        if not str(error).startswith(tuple(one.partition("=")[0] + "=" for one in given.finetune)):
+            raise
+        raise UserError(f"from={path}: the plan.finetune of this run has {error}") from error
     for role, was, now in (("model", body, recipe.model), *([("head", head, recipe.head)] if kept else [])):
         for name in (field.name for field in fields(was) if "drop" not in field.name):
             before, after = (format_value(getattr(config, name)) or "none" for config in (was, now))
@@ -232,8 +237,11 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
     fitting = _fitting_models(data, objective, kinds)
     if not fitting or kind in fitting:
         return
-    fitting = known_as(fitting)
-    part, cure = f"data={data}", f"start from one of the kind {' or '.join(fitting)}, or leave from= out"
+    features = "".join(
+        f", set model={one} to read it as features" for one in fitting if kinds["model"][one].reads_words
+    )
+    cure = f"start from one of the kind {' or '.join(known_as(fitting))}{features}, or leave from= out"
+    part = f"data={data}"
     if kind in _fitting_models(data, None, kinds):
         recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
         use = [

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.data.words import first_word, vocabulary
 from regard.errors import UserError
 from regard.verbs.loaded import Loaded
 
 SPELLINGS = 3  # words that are offered for a word that is not in the vocabulary
+SHORTEST = 1e-6  # of the vector of a question; the words of a shorter one cancel out
 SIGNS = {"+": 1.0, "-": -1.0, "−": -1.0}
 
 Floats = NDArray[np.float32]
@@ -62,6 +62,9 @@ def neighbours(model: Loaded | WordTable, question: str | Sequence[str], top: in
     terms = parse_question(question)
     places = [_known_place(table, word) for word, _ in terms]
     query = np.sum([sign * table.vectors[place] for place, (_, sign) in zip(places, terms)], 0)
+    if float(np.linalg.norm(query)) < SHORTEST:
+        asked = " ".join(question.split() if isinstance(question, str) else question)
+        raise UserError(f"{asked!r:.80}: its vector is zero, which no word is near to; ask for other words.")
     return [Neighbour(table.words[place], cosine) for place, cosine in nearest_rows(table.vectors, query, top, places)]
 
 
@@ -76,7 +79,9 @@ def nearest_rows(vectors: Floats, query: Floats, top: int, excluded: Sequence[in
 
 def unit_vectors(vectors: Tensor) -> Floats:
     """Vectors (N, D) divided by their lengths; zeros stay zeros."""
-    found: Floats = F.normalize(vectors.detach().float(), dim=-1).cpu().numpy()
+    found: Floats = vectors.detach().float().cpu().clone().numpy()
+    lengths = np.sqrt(np.einsum("nd,nd->n", found, found, dtype=np.float64))[:, None]  # 1e30² is finite there
+    found /= np.where(lengths > 0, lengths, 1)
     return found
 
 
@@ -99,6 +104,7 @@ def parse_question(question: str | Sequence[str]) -> list[tuple[str, float]]:
 def _known_place(table: WordTable, word: str) -> int:
     place = table.place(word)
     if place is None:
+        word = f"{word:.80}"
         near = get_close_matches(word, table.words, SPELLINGS, 0.6) or get_close_matches(word.lower(), table.words)
         cure = f"nearest spellings: {', '.join(near)}" if near else "no word is spelt like it"
         raise UserError(f"{word}: not one of the {len(table.words):,} words that have vectors; {cure}.")

@@ -47,7 +47,7 @@ class Occurrence:
 def marked_occurrence(text: str) -> Occurrence:
     """The occurrence that a text marks with asterisks: "let's *play* chess"."""
     found = MARKED.findall(text)
-    if len(found) != 1:
+    if len(found) != 1 or found[0].strip() != found[0]:
         raise UserError(f'"{text[:60]}": mark one word with asterisks, such as "let\'s *play* chess".')
     start = text.index("*")
     return Occurrence(MARKED.sub(r"\1", text), start, start + len(found[0]))
@@ -91,8 +91,8 @@ def _word_layers(model: Loaded, occurrences: Sequence[Occurrence], batch_tokens:
     rows = []
     lines = embed_words(model, [one.text for one in occurrences], "all", batch_tokens=batch_tokens)
     for one, line in zip(occurrences, lines):
-        place = next(at for at, (start, end) in enumerate(line.spans) if start <= one.start < end)
-        rows.append(torch.from_numpy(line.vectors[place]))  # (layers, D)
+        places = [at for at, (start, end) in enumerate(line.spans) if start < one.end and one.start < end]
+        rows.append(torch.from_numpy(line.vectors[places]).mean(0))  # (layers, D); "new york" is two words
     return torch.stack(rows, 1).unbind(0)
 
 

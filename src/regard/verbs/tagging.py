@@ -1,6 +1,7 @@
 """Tag: the tags of the words of texts, and the entities that they name."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,10 +20,15 @@ from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, text_rows
 from regard.verbs.loaded import Loaded
 
+MARK, ZWJ = "\u0300", "\u200d"  # a combining mark, for all of them; the joiner of the parts of an emoji
+INSIDE = "\u00ad\u200c"  # a soft hyphen and the zero-width non-joiner, which stand between the letters of a word
+LETTERS = rf"[^\W_](?:[^\W_]|{MARK}|{ZWJ})*"  # letters and digits, with the marks of letters
+SYMBOL = rf"[^\w\s]{MARK}*"
 # A word of a raw text: an abbreviation with full stops (U.S.), a number with its separators (1,000.50), the 's after a
-# name, letters and digits with hyphens, apostrophes, full stops or & between them, or one other character.
+# name, letters and digits with hyphens, apostrophes, full stops or & between them, or one other character or emoji.
 WORD = re.compile(
-    r"(?:[^\W\d_]\.){2,}|\d+(?:[.,:/]\d+)+|['’]s\b|[^\W_]+(?:(?!['’]s\b)[-'’.&_][^\W_]+)*|[^\w\s]|_", re.UNICODE
+    rf"(?:[^\W\d_]{MARK}*\.){{2,}}|\d+(?:[.,:/]\d+)+|['’]s\b|{LETTERS}(?:(?!['’]s\b)[-'’.&_]{LETTERS})*"
+    rf"|{SYMBOL}(?:{ZWJ}{SYMBOL})*|_"
 )
 
 
@@ -48,7 +54,15 @@ class Tagged:
 
 def split_words(text: str) -> list[tuple[int, int]]:
     """Where each word of a raw text starts and ends, see WORD. A sentence is not split from the next one."""
-    return [one.span() for one in WORD.finditer(text)]
+    return [one.span() for one in WORD.finditer(text if text.isascii() else "".join(map(_plain, text)))]
+
+
+def _plain(character: str) -> str:
+    """MARK for a combining mark, a space for a character without width, such as a byte order mark; else itself."""
+    category = unicodedata.category(character)
+    if category.startswith("M") or character in INSIDE:
+        return MARK
+    return " " if category == "Cf" and character != ZWJ else character
 
 
 def tag(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Tagged]:

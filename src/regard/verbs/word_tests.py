@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,8 @@ def word_similarity(table: WordTable, path: str | Path) -> WordSimilarity:
             continue
         try:
             first, second, judgement = fields[0].strip(), fields[1].strip(), float(fields[2])
+            if not math.isfinite(judgement):
+                raise ValueError
         except (IndexError, ValueError):
             if number == 1 and len(fields) > 2:  # the names of the columns
                 continue

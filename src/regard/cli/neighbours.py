@@ -38,8 +38,9 @@ def neighbours(
 
     With --text FILE, DIR is any model that reads text, and the question is a sentence with one word in asterisks. The
     occurrences of this word in FILE are compared by the vectors of the last layer in their sentences; the words nearest
-    to its static vector, a row of the input embedding, stand beside them. -o page.html draws all occurrences in two
-    dimensions (principal components), with the sentences on hover.
+    to its static vector, a row of the input embedding, stand beside them. Of an ELMo, which has no such table, they are
+    words of FILE. -o page.html draws all occurrences in two dimensions (principal
+    components), with the sentences on hover.
 
     \b
     Examples:
@@ -98,26 +99,26 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
 
     from regard.report.sections import Scatter, Table
 
-    rows = [
-        [
-            f"{one.cosine:.3f}" if one else "",
-            one.occurrence.marked if one else "",
-            other.word if other else "",
-            f"{other.cosine:.3f}" if other else "",
-        ]
-        for one, other in zip_longest(found.near, found.static)
-    ]
     note = (
         f"The vectors are those of {model}; {len(found.occurrences):,} occurrences of “{found.query.word}” in {text} "
-        "were compared. Left: by the vector in context, of the last layer. Right: by the static vector, which is the "
-        "same in every sentence."
     )
-    if not found.static:
-        note += f" “{found.query.word}” has no static vector of its own in this model."
+    if found.in_context:
+        note += "were compared, each by its vector in its sentence, of the last layer."
+    else:
+        note += "were found. This model has one vector for a spelling, so that the sentence makes no difference."
+    columns, rows = ["cosine", "occurrence"], [[f"{one.cosine:.3f}", one.occurrence.marked] for one in found.near]
+    if found.static:
+        columns += ["static neighbour", "cosine "]
+        others = [[one.word, f"{one.cosine:.3f}"] for one in found.static]
+        rows = [[*left, *right] for left, right in zip_longest(rows, others, fillvalue=["", ""])]
+        note += " A static neighbour is a word whose static vector, the same in every sentence, is near."
+    table = Table(f"Nearest to: {found.query.marked}", columns, rows, note)
+    if not found.in_context:
+        return [table]  # a picture of the occurrences has one point
     near = {one.occurrence for one in found.near}
     groups = ["the question", *("nearest" if one in near else "others" for one in found.occurrences)]
     return [
-        Table(f"Nearest to: {found.query.marked}", ["cosine", "occurrence", "static neighbour", "cosine "], rows, note),
+        table,
         Scatter(
             "All occurrences in two dimensions",
             found.points,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.data.characters import words_characters
 from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models.facts import GivesLayers
@@ -23,6 +24,7 @@ from regard.verbs.neighbours import Neighbour
 from regard.verbs.words import embed_words, ends
 
 MOST = 5000  # occurrences that are compared, at most
+WORDS_AT_ONCE = 1000  # words whose characters are read at a time
 MARKED = re.compile(r"\*([^*]+)\*")
 
 
@@ -162,9 +164,10 @@ class OccurrenceNeighbours:
 
     query: Occurrence
     near: list[NearOccurrence]  # by the vectors of the last layer
-    static: list[Neighbour]  # by the input embedding; empty if the word is not one token of it
+    static: list[Neighbour]  # by the input embedding; empty if the word has no vector in it
     occurrences: list[Occurrence]  # all that were found in the texts
     points: list[tuple[float, float]]  # the first two principal components of the query and of all occurrences
+    in_context: bool  # whether the vectors depend on the sentence; False: the model has its word vectors alone
 
 
 def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: int = 10) -> OccurrenceNeighbours:
@@ -173,22 +176,33 @@ def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: 
     found = [each for each in occurrences_of(one.word, texts) if each != one][:MOST]
     if not found:
         raise UserError(f'"{one.word}": the texts do not have this word; give --text FILE with sentences that have it.')
-    vectors = occurrence_layers(model, [one, *found])[-1]
+    layers = occurrence_layers(model, [one, *found])
+    vectors = layers[-1]
     near = nearest_occurrences(vectors[0], vectors[1:], found, top)
     points = [(x, y) for x, y in project(vectors).tolist()]
-    return OccurrenceNeighbours(one, near, static_neighbours(model, one.word, top), found, points)
+    static = static_neighbours(model, one.word, texts, top)
+    return OccurrenceNeighbours(one, near, static, found, points, in_context=len(layers) > 1)
 
 
 @torch.no_grad()
-def static_neighbours(model: Loaded, word: str, top: int) -> list[Neighbour]:
-    """The words whose rows of the input embedding are nearest to that of a word; none if it is not one token."""
-    ids = [] if model.module.config.characters else model.tokenizer.encode(word)
-    if len(ids) != 1 or model.tokenizer.unknown(word):
-        return []
+def static_neighbours(model: Loaded, word: str, texts: Sequence[str], top: int) -> list[Neighbour]:
+    """The words whose rows of the input embedding are nearest to that of a word; none if it is not one token.
+
+    A model that reads characters has a static vector for any word; it is compared with those of the words of the texts.
+    """
     module: Any = model.module
-    table = module.get_submodule(module.config.input_embedding).weight[: model.tokenizer.size].float()
-    cosines = F.cosine_similarity(table, table[ids[0]][None], dim=-1)
-    cosines[[ids[0], *model.tokenizer.special_tokens.ids]] = -torch.inf
+    embedding, characters = module.get_submodule(module.config.input_embedding), module.config.characters
+    if characters:
+        words = list(dict.fromkeys([word, *(one for text in texts for one in text.split())]))
+        spelled = torch.from_numpy(words_characters(words, characters)).to(model.device)
+        table, asked = torch.cat([embedding(some[None])[0] for some in spelled.split(WORDS_AT_ONCE)]).float(), [0]
+    elif len(asked := model.tokenizer.encode(word)) != 1 or model.tokenizer.unknown(word):
+        return []
+    else:
+        words = model.tokenizer.pieces(range(model.tokenizer.size))
+        table = embedding.weight[: len(words)].float()
+    cosines = F.cosine_similarity(table, table[asked], dim=-1)
+    cosines[asked if characters else [*asked, *model.tokenizer.special_tokens.ids]] = -torch.inf
     best = cosines.topk(min(top, len(table) - 1))
-    pieces = model.tokenizer.pieces(best.indices.tolist())
-    return [Neighbour(piece, value) for piece, value in zip(pieces, best.values.tolist()) if value > -torch.inf]
+    found = zip(best.indices.tolist(), best.values.tolist())
+    return [Neighbour(words[at], value) for at, value in found if value > -torch.inf]

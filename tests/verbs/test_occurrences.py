@@ -116,8 +116,10 @@ def test_a_projection_has_the_distances_of_vectors_in_a_plane() -> None:
     flat = torch.randn(6, 2).double()
     axes, _ = torch.linalg.qr(torch.randn(5, 2).double())
     vectors = flat @ axes.T + 3.0
-    torch.testing.assert_close(torch.cdist(project(vectors), project(vectors)), torch.cdist(flat, flat))
-    assert project(torch.ones(1, 3)).tolist() == [[0.0, 0.0]]
+    found, parts = project(vectors)
+    torch.testing.assert_close(torch.cdist(found, found), torch.cdist(flat, flat))
+    torch.testing.assert_close(parts, found.var(0) / flat.var(0).sum())
+    assert [each.tolist() for each in project(torch.ones(1, 3))] == [[[0.0, 0.0]], [0.0, 0.0]]
 
 
 def test_the_accuracy_of_the_nearest_mean() -> None:
@@ -140,7 +142,8 @@ def test_the_command_prints_and_draws_them(
     shown = capsys.readouterr().out
     assert "static neighbour" in shown
     drawn = page.read_text(encoding="utf-8")
-    assert drawn.count("<circle") == 5
+    assert drawn.count('class="point') == 5 + 3  # and one of each group in the legend
+    assert "component 2 (" in drawn
     assert "&lt;b&gt; *ab*" in drawn
     assert "the question: cc *ab*" in drawn
     assert main(["neighbours", run, "cc *ab*", "--text", str(text), "--json"]) == 0

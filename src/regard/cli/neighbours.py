@@ -39,8 +39,8 @@ def neighbours(
     With --text FILE, DIR is any model that reads text, and the question is a sentence with one word in asterisks. The
     occurrences of this word in FILE are compared by the vectors of the last layer in their sentences; the words nearest
     to its static vector, a row of the input embedding, stand beside them. Of an ELMo, which has no such table, they are
-    words of FILE. -o page.html draws all occurrences in two dimensions (principal
-    components), with the sentences on hover.
+    words of FILE. -o page.html draws all occurrences in two dimensions (principal components), with the sentences on
+    hover.
 
     \b
     Examples:
@@ -116,14 +116,17 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
     if not found.in_context:
         return [table]  # a picture of the occurrences has one point
     near = {one.occurrence for one in found.near}
-    groups = ["the question", *("nearest" if one in near else "others" for one in found.occurrences)]
-    return [
-        table,
-        Scatter(
-            "All occurrences in two dimensions",
-            found.points,
-            [found.query.marked, *(one.marked for one in found.occurrences)],
-            groups,
-            "The first two principal components of the vectors. Hover over a point to read its sentence.",
-        ),
-    ]
+    groups = [0, *(1 if one in near else 2 for one in found.occurrences)]
+    order = sorted(range(len(groups)), key=groups.__getitem__)
+    texts = [one.marked for one in [found.query, *found.occurrences]]
+    first, second = (f"component {at} ({part:.0%} of the variance)" for at, part in enumerate(found.variance, 1))
+    picture = Scatter(
+        "All occurrences in two dimensions",
+        first,
+        second,
+        [found.points[at] for at in order],
+        [texts[at] for at in order],
+        [("the question", "nearest", "others")[groups[at]] for at in order],
+        "The first two principal components of the vectors. Hover over a point to read its sentence.",
+    )
+    return [table, picture]

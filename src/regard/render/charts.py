@@ -1,7 +1,7 @@
 """The pictures of a report as SVG: curves and heatmaps, with their numbers on hover, and connections."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,13 @@ from regard.report.sections import Connections, Curve, Heatmap, Scatter
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
 DASHES = (None, "7 4", "2 4", "10 4 2 4")  # lines differ without colour too
+SHAPES = (  # of the points of each group, around their place
+    "m0-10l2.5 6.6 7 .3-5.5 4.4 1.9 6.8-5.9-3.9-5.9 3.9 1.9-6.8-5.5-4.4 7-.3z",  # a star
+    "m0-6l5.5 9.5h-11z",  # a triangle
+    "m-4.5 0a4.5 4.5 0 1 0 9 0 4.5 4.5 0 1 0-9 0z",  # a circle
+    "m-4-4h8v8h-8z",  # a square
+    "m0-6l5 6-5 6-5-6z",  # a diamond
+)
 MAX_POINTS = 120  # points per line that show their numbers on hover
 ROW_HEIGHT = 48  # pixels between two rows of connections
 ROW_WIDTH = 860  # pixels for all cells of a row
@@ -58,7 +65,8 @@ def curve_svg(curve: Curve) -> Markup:
         for one in curve.lines
     ]
     points = [point for one in series for point in one if point]
-    legend, rows = _legend([one.name for one in curve.lines], 52 if curve.title else 28)
+    names = [one.name for one in curve.lines]
+    legend, rows = _legend(names, 52 if curve.title else 28, lambda index, x, y: _path(index, f"M{x:g} {y:g}h26"))
     top = (44 if curve.title else 20) + 20 * rows
     x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x)
     ends = [y + sign * half for one in curve.lines for y, half in zip(one.ys, one.spread) for sign in (-1, 1)]
@@ -67,9 +75,7 @@ def curve_svg(curve: Curve) -> Markup:
     body = [
         *([label(curve.title, 20, 30, "heading")] if curve.title else []),
         *legend,
-        *_grid(x_axis, y_axis),
-        label(curve.x_label, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "middle"),
-        vertical_label(curve.y_label, 16, (top + HEIGHT - BOTTOM) / 2),
+        *_frame(x_axis, y_axis, curve.x_label, curve.y_label),
     ]
     for index, (one, values) in enumerate(zip(curve.lines, series)):
         places = [point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values]
@@ -83,17 +89,24 @@ def curve_svg(curve: Curve) -> Markup:
 
 
 def scatter_svg(section: Scatter) -> Markup:
-    """The points of all groups, each with its text on hover; a later group is drawn above an earlier one."""
+    """The points of all groups, each with its text on hover; the first group is above the others."""
     names = list(dict.fromkeys(section.groups))
-    legend, rows = _legend(names, 28)
-    x_axis = _axis([x for x, _ in section.points], LEFT, WIDTH - RIGHT, False)
-    y_axis = _axis([y for _, y in section.points], HEIGHT - BOTTOM, 28 + 20 * rows, False)
-    body = [*legend, *_grid(x_axis, y_axis)]
-    drawn = sorted(zip(section.groups, section.points, section.texts), key=lambda one: names.index(one[0]))
-    for group, (x, y), text in drawn:
-        place = {"cx": f"{x_axis.at(x):.1f}", "cy": f"{y_axis.at(y):.1f}", "r": 5}
-        mark = {"class": f"line s{names.index(group) % 8}", **place, "pointer-events": "all"}
-        body.append(tag("circle", mark, tag("title", {}, f"{group}: {text}")))
+    legend, rows = _legend(names, 28, lambda index, x, y: _point(index, x + 13, y))
+    top = 28 + 20 * rows
+    x_axis, y_axis = (
+        _axis([point[at] for point in section.points], *ends, False, room=0.03)
+        for at, ends in enumerate([(LEFT, WIDTH - RIGHT), (HEIGHT - BOTTOM, top)])
+    )
+    body = [*legend, *_frame(x_axis, y_axis, section.x_label, section.y_label)]
+    drawn = sorted(
+        (
+            (names.index(group), place, text)
+            for group, place, text in zip(section.groups, section.points, section.texts)
+        ),
+        key=lambda one: -one[0],
+    )
+    for index, (x, y), text in drawn:
+        body.append(_point(index, x_axis.at(x), y_axis.at(y), tag("title", {}, f"{names[index]}: {text}")))
     return svg_element(WIDTH, HEIGHT, section.title, body)
 
 
@@ -107,11 +120,15 @@ def _round_step(minimum: float) -> float:
     return next(multiple * decade for multiple in (1, 2, 5, 10) if multiple * decade >= minimum * (1 - 1e-9))
 
 
-def _axis(values: list[float], start: float, end: float, log: bool) -> Axis:
-    """An axis over the range of the values. A range of one point is widened; a linear y axis ends at ticks."""
+def _axis(values: list[float], start: float, end: float, log: bool, room: float = 0.0) -> Axis:
+    """An axis over the range of the values, with `room`, a part of the range, beyond both ends.
+
+    A range of one point is widened; a linear y axis ends at ticks.
+    """
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if high - low <= 1e-12 * max(1.0, abs(high)):
         low, high = (low / 2, high * 2) if log else (low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2)
+    low, high = low - room * (high - low), high + room * (high - low)
     if start > end and not log:
         step = _round_step((high - low) / 5)
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
@@ -122,8 +139,8 @@ def _format_tick(value: float) -> str:
     return f"{value:,.10g}"
 
 
-def _legend(names: Sequence[str], y: float) -> tuple[list[Markup], int]:
-    """A sample of each line with its name, and the number of rows that they need."""
+def _legend(names: Sequence[str], y: float, sample: Callable[[int, float, float], Markup]) -> tuple[list[Markup], int]:
+    """A sample of each line or group, 26 pixels wide, with its name, and the number of rows that they need."""
     parts: list[Markup] = []
     x, row = 20.0, 0
     for index, name in enumerate(names):
@@ -131,7 +148,7 @@ def _legend(names: Sequence[str], y: float) -> tuple[list[Markup], int]:
         if x > 20 and x + length > WIDTH - RIGHT:
             x, row = 20.0, row + 1
         at = y + 20 * row
-        parts += [_path(index, f"M{x:g} {at - 4:g}h26"), label(name, x + 34, at)]
+        parts += [sample(index, x, at - 4), label(name, x + 34, at)]
         x += length
     return parts, row + 1 if names else 0
 
@@ -141,7 +158,14 @@ def _path(index: int, d: str) -> Markup:
     return tag("path", {"class": f"line s{index % 8}", "d": d, "stroke-dasharray": DASHES[index % len(DASHES)]})
 
 
-def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[Markup]:
+def _point(index: int, x: float, y: float, *tooltip: Markup) -> Markup:
+    """A point in the shape and colour of the group with this index."""
+    style = {"class": f"point s{index % 8}", "fill-opacity": 0.3 if index else None}
+    return tag("path", {**style, "d": f"M{x:.1f} {y:.1f}{SHAPES[index % len(SHAPES)]}"}, *tooltip)
+
+
+def _frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> Iterator[Markup]:
+    """The two axes with their ticks and names."""
     left, right, base = x_axis.start, x_axis.end, y_axis.start
     for tick in y_axis.ticks():
         y = y_axis.at(tick)
@@ -152,6 +176,8 @@ def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[Markup]:
         x = x_axis.at(tick)
         yield tag("path", {"class": "axis", "d": f"M{x:.1f} {base:g}v5"})
         yield label(_format_tick(tick), x, base + 20, "quiet middle")
+    yield label(x_label, (left + right) / 2, HEIGHT - 14, "middle")
+    yield vertical_label(y_label, 16, (y_axis.end + base) / 2)
 
 
 def _series(index: int, name: str, points: Sequence[tuple[float, float, float, float] | None]) -> Iterator[Markup]:

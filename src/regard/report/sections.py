@@ -82,9 +82,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points in a plane. Each has a text that is shown on hover, and belongs to a group."""
+    """Points in a plane. Each has a text that is shown on hover, and belongs to a group.
+
+    The first group is drawn above the others, as stars.
+    """
 
     title: str
+    x_label: str
+    y_label: str
     points: Sequence[tuple[float, float]]
     texts: Sequence[str]
     groups: Sequence[str]  # the name of the group of each point

@@ -130,16 +130,18 @@ def nearest_occurrences(
     return [NearOccurrence(occurrences[at], value) for at, value in zip(best.indices.tolist(), best.values.tolist())]
 
 
-def project(vectors: Tensor, axes: int = 2) -> Tensor:
-    """The coordinates (N, axes) of vectors (N, D) on their first principal components.
+def project(vectors: Tensor, axes: int = 2) -> tuple[Tensor, Tensor]:
+    """The coordinates (N, axes) of vectors (N, D) on their first principal components, and their parts of the variance.
 
     The sign of an axis is arbitrary; here the coordinate with the largest absolute value is positive.
     """
     centred = vectors.double() - vectors.double().mean(0)
     left, values, _ = torch.linalg.svd(centred, full_matrices=False)
-    found = F.pad(left * values, (0, max(0, axes - len(values))))[:, :axes]
+    variance = values.square() / values.square().sum().clamp(min=1e-30)
+    missing = max(0, axes - len(values))
+    found, parts = (F.pad(each, (0, missing))[..., :axes] for each in (left * values, variance))
     largest = found.gather(0, found.abs().argmax(0, keepdim=True))
-    return found * torch.where(largest < 0, -1.0, 1.0)
+    return found * torch.where(largest < 0, -1.0, 1.0), parts
 
 
 def centroid_accuracy(vectors: Tensor, senses: Sequence[str]) -> float:
@@ -167,6 +169,7 @@ class OccurrenceNeighbours:
     static: list[Neighbour]  # by the input embedding; empty if the word has no vector in it
     occurrences: list[Occurrence]  # all that were found in the texts
     points: list[tuple[float, float]]  # the first two principal components of the query and of all occurrences
+    variance: list[float]  # the part of the variance that each of the two components has
     in_context: bool  # whether the vectors depend on the sentence; False: the model has its word vectors alone
 
 
@@ -179,9 +182,9 @@ def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: 
     layers = occurrence_layers(model, [one, *found])
     vectors = layers[-1]
     near = nearest_occurrences(vectors[0], vectors[1:], found, top)
-    points = [(x, y) for x, y in project(vectors).tolist()]
+    points, variance = (each.tolist() for each in project(vectors))
     static = static_neighbours(model, one.word, texts, top)
-    return OccurrenceNeighbours(one, near, static, found, points, in_context=len(layers) > 1)
+    return OccurrenceNeighbours(one, near, static, found, points, variance, in_context=len(layers) > 1)
 
 
 @torch.no_grad()

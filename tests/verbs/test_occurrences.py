@@ -1,6 +1,7 @@
 """Occurrences of words: their vectors in context, the nearest ones, and how well they tell senses apart."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -144,8 +145,10 @@ def test_the_command_prints_and_draws_them(
     drawn = page.read_text(encoding="utf-8")
     assert drawn.count('class="point') == 5 + 3  # and one of each group in the legend
     assert "component 2 (" in drawn
-    assert "&lt;b&gt; *ab*" in drawn
-    assert "the question: cc *ab*" in drawn
+    assert "*" not in re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
+    assert "cc <b>ab</b>" in drawn
+    assert "&lt;b&gt; “ab”" in drawn
+    assert "the question: cc “ab”" in drawn
     assert main(["neighbours", run, "cc *ab*", "--text", str(text), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["occurrences"] == 4

@@ -97,7 +97,7 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
     """The nearest occurrences beside the nearest words, and the picture of all occurrences."""
     from itertools import zip_longest
 
-    from regard.report.sections import Scatter, Table
+    from regard.report.sections import Cell, Scatter, Table
 
     note = (
         f"The vectors are those of {model}; {len(found.occurrences):,} occurrences of “{found.query.word}” in {text} "
@@ -106,19 +106,20 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
         note += "were compared, each by its vector in its sentence, of the last layer."
     else:
         note += "were found. This model has one vector for a spelling, so that the sentence makes no difference."
-    columns, rows = ["cosine", "occurrence"], [[f"{one.cosine:.3f}", one.occurrence.marked] for one in found.near]
+    columns = ["cosine", "occurrence"]
+    rows: list[list[Cell]] = [[f"{one.cosine:.3f}", one.occurrence] for one in found.near]
     if found.static:
         columns += ["static neighbour", "cosine "]
-        others = [[one.word, f"{one.cosine:.3f}"] for one in found.static]
+        others: list[list[Cell]] = [[one.word, f"{one.cosine:.3f}"] for one in found.static]
         rows = [[*left, *right] for left, right in zip_longest(rows, others, fillvalue=["", ""])]
         note += " A static neighbour is a word whose static vector, the same in every sentence, is near."
-    table = Table(f"Nearest to: {found.query.marked}", columns, rows, note)
+    table = Table(f"Nearest to “{found.query.word}” in “{found.query.text}”", columns, rows, note)
     if not found.in_context:
         return [table]  # a picture of the occurrences has one point
     near = {one.occurrence for one in found.near}
     groups = [0, *(1 if one in near else 2 for one in found.occurrences)]
     order = sorted(range(len(groups)), key=groups.__getitem__)
-    texts = [one.marked for one in [found.query, *found.occurrences]]
+    texts = ["{}“{}”{}".format(*one.parts) for one in [found.query, *found.occurrences]]
     first, second = (f"component {at} ({part:.0%} of the variance)" for at, part in enumerate(found.variance, 1))
     picture = Scatter(
         "All occurrences in two dimensions",

@@ -29,6 +29,7 @@ from regard.report.sections import (
     Heatmaps,
     ImageGallery,
     LineGallery,
+    MarkedText,
     Pre,
     Scatter,
     Section,
@@ -111,14 +112,21 @@ def _table(table: Table) -> Markup:
     rows = []
     for i, row in enumerate(table.rows):
         cells = []
-        for at, cell in enumerate(map(format_cell, row)):
+        for at, (value, cell) in enumerate(zip(row, map(format_cell, row))):
             style = "figure" if numeric[at] else "vector" * bool(_VECTOR.match(cell))
             direction = "auto" if right_to_left(cell) else None
-            cells.append(tag("td", {"class": f"{style} {'best' * (i in best[at])}".strip(), "dir": direction}, cell))
+            parts = _marked(value) if isinstance(value, MarkedText) else [cell]
+            cells.append(tag("td", {"class": f"{style} {'best' * (i in best[at])}".strip(), "dir": direction}, *parts))
         rows.append(tag("tr", {}, *cells))
     return tag(
         "table", {"class": "report"}, tag("thead", {}, tag("tr", {}, *names)), "\n", tag("tbody", {}, "\n", lines(rows))
     )
+
+
+def _marked(cell: MarkedText) -> list[Markup | str]:
+    """A text with its marked part in bold."""
+    before, part, after = cell.parts
+    return [before, tag("b", {}, part), after]
 
 
 def _best_rows(table: Table, at: int) -> set[int]:

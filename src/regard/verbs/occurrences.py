@@ -18,6 +18,7 @@ from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models.facts import GivesLayers
 from regard.recording import pause_recording
+from regard.report.sections import MarkedText
 from regard.verbs.forced import BATCH_TOKENS, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.neighbours import Neighbour
@@ -29,21 +30,12 @@ MARKED = re.compile(r"\*([^*]+)\*")
 
 
 @dataclass(frozen=True)
-class Occurrence:
+class Occurrence(MarkedText):
     """A word of a text: the text from `start` to `end`."""
-
-    text: str
-    start: int
-    end: int
 
     @property
     def word(self) -> str:
         return self.text[self.start : self.end]
-
-    @property
-    def marked(self) -> str:
-        """The text with the word in asterisks."""
-        return f"{self.text[: self.start]}*{self.word}*{self.text[self.end :]}"
 
 
 def marked_occurrence(text: str) -> Occurrence:

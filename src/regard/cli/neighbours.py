@@ -50,6 +50,7 @@ def neighbours(
       regard neighbours bert/ "the children *play* in the yard" --text lines.txt -o play.html
     """
     from regard import verbs
+    from regard.render.formatting import format_distinct
 
     if text is not None:
         _print_occurrences(options.opened(run, device), " ".join(question or []), text, top, out, json)
@@ -62,7 +63,7 @@ def neighbours(
     if json:
         print_line({"question": " ".join(question), "neighbours": [one._asdict() for one in found]})
         return
-    rows = [[one.word, f"{one.cosine:.3f}"] for one in found]
+    rows = [[one.word, cosine] for one, cosine in zip(found, format_distinct([one.cosine for one in found]))]
     SafeConsole().print(grid(f"Nearest to {' '.join(question)}", ["word", "cosine"], rows))
 
 
@@ -97,6 +98,7 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
     """The nearest occurrences beside the nearest words, and the picture of all occurrences."""
     from itertools import zip_longest
 
+    from regard.render.formatting import format_distinct
     from regard.report.sections import Cell, Scatter, Table
 
     note = (
@@ -107,10 +109,12 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
     else:
         note += "were found. This model has one vector for a spelling, so that the sentence makes no difference."
     columns = ["cosine", "occurrence"]
-    rows: list[list[Cell]] = [[f"{one.cosine:.3f}", one.occurrence] for one in found.near]
+    cosines = format_distinct([one.cosine for one in found.near])
+    rows: list[list[Cell]] = [[cosine, one.occurrence] for cosine, one in zip(cosines, found.near)]
     if found.static:
         columns += ["static neighbour", "cosine "]
-        others: list[list[Cell]] = [[one.word, f"{one.cosine:.3f}"] for one in found.static]
+        cosines = format_distinct([one.cosine for one in found.static])
+        others: list[list[Cell]] = [[one.word, cosine] for one, cosine in zip(found.static, cosines)]
         rows = [[*left, *right] for left, right in zip_longest(rows, others, fillvalue=["", ""])]
         note += " A static neighbour is a word whose static vector, the same in every sentence, is near."
     table = Table(f"Nearest to “{found.query.word}” in “{found.query.text}”", columns, rows, note)

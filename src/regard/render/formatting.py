@@ -105,6 +105,12 @@ def format_number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def format_distinct(values: Sequence[float], least: int = 3, most: int = 6) -> list[str]:
+    """Numbers with as many decimals as tell them apart, from `least` to `most`; equal numbers stay equal."""
+    shown = [[f"{value:.{decimals}f}" for value in values] for decimals in range(least, most + 1)]
+    return next(each for each in shown if len(set(each)) == len(set(shown[-1])))
+
+
 def cell_value(cell: Cell) -> float | None:
     """The number that a cell begins with; None if the cell is no number."""
     if isinstance(cell, int | float):

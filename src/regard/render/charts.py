@@ -1,8 +1,9 @@
 """The pictures of a report as SVG: curves and heatmaps, with their numbers on hover, and connections."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from rich.cells import cell_len
@@ -13,7 +14,9 @@ from regard.report.sections import Connections, Curve, Heatmap, Scatter
 
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
-DASHES = (None, "7 4", "2 4", "10 4 2 4")  # lines differ without colour too
+DASHES = (None, "7 4", "2 4", "10 4 2 4", "14 8", "9 4 2 4 2 4", "1 8", "5 11")  # lines differ without colour too
+STRIPE = 18  # pixels of a colour where lines coincide
+MAX_TICKS = 10  # of measured points
 SHAPES = (  # of the points of each group, around their place
     "m0-10l2.5 6.6 7 .3-5.5 4.4 1.9 6.8-5.9-3.9-5.9 3.9 1.9-6.8-5.5-4.4 7-.3z",  # a star
     "m0-6l5.5 9.5h-11z",  # a triangle
@@ -21,6 +24,7 @@ SHAPES = (  # of the points of each group, around their place
     "m-4-4h8v8h-8z",  # a square
     "m0-6l5 6-5 6-5-6z",  # a diamond
 )
+Placed = tuple[float, float, float, float]  # a point: x and y in pixels, x and y
 MAX_POINTS = 120  # points per line that show their numbers on hover
 ROW_HEIGHT = 48  # pixels between two rows of connections
 ROW_WIDTH = 860  # pixels for all cells of a row
@@ -28,13 +32,14 @@ ROW_WIDTH = 860  # pixels for all cells of a row
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps values to pixels, and chooses the ticks."""
+    """Maps values to pixels, and chooses the ticks, unless they are given."""
 
     low: float
     high: float
     start: float
     end: float
     log: bool = False
+    given: Sequence[float] = ()  # the ticks; empty: round numbers
 
     def at(self, value: float) -> float:
         low, high, value = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
@@ -42,6 +47,8 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """Round numbers; on a logarithmic axis, powers of ten and their multiples if at least three are in range."""
+        if self.given:
+            return list(self.given)
         step = _round_step((self.high - self.low) / 5)
         even = [k * step for k in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
         if not self.log:
@@ -58,7 +65,8 @@ class Axis:
 def curve_svg(curve: Curve) -> Markup:
     """All lines over one pair of axes, as SVG.
 
-    A line has a gap where a point is not finite (or not positive, on a logarithmic axis).
+    A line has a gap where a point is not finite (or not positive, on a logarithmic axis). Lines that
+    coincide have stripes in all of their colours.
     """
     series = [
         [(x, y) if _drawable(x, curve.log_x) and _drawable(y, curve.log_y) else None for x, y in zip(one.xs, one.ys)]
@@ -68,7 +76,7 @@ def curve_svg(curve: Curve) -> Markup:
     names = [one.name for one in curve.lines]
     legend, rows = _legend(names, 52 if curve.title else 28, lambda index, x, y: _path(index, f"M{x:g} {y:g}h26"))
     top = (44 if curve.title else 20) + 20 * rows
-    x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x)
+    x_axis = _measured(_axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x), {x for x, _ in points})
     ends = [y + sign * half for one in curve.lines for y, half in zip(one.ys, one.spread) for sign in (-1, 1)]
     ys = [*(y for _, y in points), *(end for end in ends if _drawable(end, curve.log_y))]
     y_axis = _axis(ys, HEIGHT - BOTTOM, top + 8, curve.log_y)
@@ -77,9 +85,10 @@ def curve_svg(curve: Curve) -> Markup:
         *legend,
         *_frame(x_axis, y_axis, curve.x_label, curve.y_label),
     ]
-    for index, (one, values) in enumerate(zip(curve.lines, series)):
-        places = [point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values]
-        body += _series(index, one.name, places)
+    placed = [[point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values] for values in series]
+    for index, (one, places) in enumerate(zip(curve.lines, placed)):
+        same = [at for at, others in enumerate(placed) if _coincide(places, others)]
+        body += _series(index, " · ".join(names[at] for at in same), places, same)
         for point, half in zip(places, one.spread):
             if point and half and _drawable(point[3] - half, curve.log_y):
                 low, high = (y_axis.at(point[3] + sign * half) for sign in (-1, 1))
@@ -135,6 +144,17 @@ def _axis(values: list[float], start: float, end: float, log: bool, room: float 
     return Axis(low, high, start, end, log)
 
 
+def _measured(axis: Axis, values: Collection[float]) -> Axis:
+    """The axis with a tick at each of the values, if they are a few whole numbers with room for their labels."""
+    ticks = sorted(values)
+    if len(ticks) > MAX_TICKS or not all(float(tick).is_integer() for tick in ticks):
+        return axis
+    halves = [len(_format_tick(tick)) * LETTER / 2 for tick in ticks]
+    ends = [(axis.at(tick) - half, axis.at(tick) + half) for tick, half in zip(ticks, halves)]
+    fits = all(right + 6 < left for (_, right), (left, _) in pairwise(ends))
+    return replace(axis, given=ticks) if fits else axis
+
+
 def _format_tick(value: float) -> str:
     return f"{value:,.10g}"
 
@@ -153,9 +173,15 @@ def _legend(names: Sequence[str], y: float, sample: Callable[[int, float, float]
     return parts, row + 1 if names else 0
 
 
-def _path(index: int, d: str) -> Markup:
-    """A path in the style of the line with this index."""
-    return tag("path", {"class": f"line s{index % 8}", "d": d, "stroke-dasharray": DASHES[index % len(DASHES)]})
+def _path(index: int, d: str, same: Sequence[int] = ()) -> Markup:
+    """A path in the style of the line with this index; `same` are all lines that coincide with it, itself included."""
+    dashes, offset = DASHES[index % len(DASHES)], None
+    if len(same) > 1:
+        dashes, offset = f"{STRIPE} {STRIPE * (len(same) - 1)}", -STRIPE * same.index(index)
+    return tag(
+        "path",
+        {"class": f"line s{index % 8}", "d": d, "stroke-dasharray": dashes, "stroke-dashoffset": offset},
+    )
 
 
 def _point(index: int, x: float, y: float, *tooltip: Markup) -> Markup:
@@ -180,8 +206,15 @@ def _frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> Iterator[M
     yield vertical_label(y_label, 16, (y_axis.end + base) / 2)
 
 
-def _series(index: int, name: str, points: Sequence[tuple[float, float, float, float] | None]) -> Iterator[Markup]:
-    """The path of a line, and circles that show the numbers on hover. A point is (x and y in pixels, x and y)."""
+def _coincide(line: Sequence[Placed | None], other: Sequence[Placed | None]) -> bool:
+    """Whether the points of two lines are at the same places, to the pixel."""
+    return len(line) == len(other) and all(
+        one is two if one is None or two is None else math.dist(one[:2], two[:2]) < 1 for one, two in zip(line, other)
+    )
+
+
+def _series(index: int, name: str, points: Sequence[Placed | None], same: Sequence[int]) -> Iterator[Markup]:
+    """The path of a line, and circles that show the numbers on hover."""
     drawn = [point for point in points if point]
     dot = "m-4 0h8" if len(drawn) == 1 else "h.01"  # a dash for the only point, a dot for a point without neighbours
     path, previous = "", None
@@ -190,7 +223,7 @@ def _series(index: int, name: str, points: Sequence[tuple[float, float, float, f
             position = f"{point[0]:.1f} {point[1]:.1f}"
             path += f"L{position}" if previous else f"M{position}{dot}"
         previous = point
-    yield _path(index, path)
+    yield _path(index, path, same)
     stride = max(1, math.ceil(len(drawn) / MAX_POINTS))
     for px, py, x, y in drawn[::stride]:
         tooltip = tag("title", {}, f"{name}: {_format_tick(x)}, {format_number(y)}")

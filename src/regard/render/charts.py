@@ -255,7 +255,7 @@ def connections_svg(section: Connections) -> Markup:
 
 
 def heatmap_svg(heat: Heatmap) -> Markup:
-    """The picture: cells with their numbers on hover, both axes, and the colour key."""
+    """The picture: cells with their numbers on hover, and inside if there is room, both axes, and the colour key."""
     values = np.asarray(heat.values, dtype=np.float64)
     down, across = values.shape
     rows = heat.rows or [str(at) for at in range(down)]
@@ -265,6 +265,9 @@ def heatmap_svg(heat: Heatmap) -> Markup:
     left = round(MARGIN + 34 + max(map(cell_len, rows), default=0) * LETTER)
     top, bottom = MARGIN + 8, MARGIN + 8 + side * down
     most, size = heat.scale_max, side - (1 if side > 8 else 0)
+    decimals = max(0, 2 - math.floor(math.log10(most)) - (most < 1))  # 0.94 and 1.25, but 12.5 and 125
+    numbers = [[f"{value:.{decimals}f}" for value in row] for row in values]
+    room = max((cell_len(each) for row in numbers for each in row), default=0) * LETTER + 6 <= side
     body = [tag("rect", {"class": "slot", **box(left, top, side * across, side * down)})]
     for i, j in np.ndindex(values.shape):
         value = float(values[i, j])
@@ -272,14 +275,18 @@ def heatmap_svg(heat: Heatmap) -> Markup:
             tooltip = tag("title", {}, f"{rows[i]}, {columns[j]}: {format_number(value)}")
             place = box(left + j * side, top + i * side, size, size)
             body.append(tag("rect", {**ink(value / most), **place}, tooltip))
+            if room:
+                kind = "number middle" + " paper" * (abs(value / most) > 0.65)  # light on dark, or dark on light
+                body.append(label(numbers[i][j], left + (j + 0.5) * side, top + (i + 0.5) * side + 4, kind))
     for at in range(0, down, -(-14 // side)):  # where cells are small, only every second, third … name
         body.append(label(rows[at], left - 7, top + (at + 0.5) * side + 4, "quiet end"))
     for at in range(0, across, max(1, -(-widest // side))):
         body.append(label(columns[at], left + (at + 0.5) * side, bottom + 17, "quiet middle"))
-    low = format_number(-most) if (values < 0).any() else "0"
+    end = format_number(round(most, decimals))
+    low = f"-{end}" if (values < 0).any() else "0"
     body += [
         label(heat.x_label, left + side * across / 2, bottom + 38, "middle"),
         vertical_label(heat.y_label, 18, (top + bottom) / 2),
-        *colour_key(low, format_number(most), left, bottom + 52),
+        *colour_key(low, end, left, bottom + 52),
     ]
     return svg_element(max(left + side * across + MARGIN, left + 190), bottom + 84, heat.title, body)

@@ -88,13 +88,17 @@ def test_numbers_are_aligned_right_and_the_best_are_marked():
 
 
 def test_a_vector_keeps_its_spaces_and_a_caption_has_its_full_title():
-    rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
-    page = report_html("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
-    assert [cells_of(page, name)[1] for name, _ in rows] == [
-        ("vector", rows[0][1]),
-        ("vector", rows[1][1]),
-        ("", rows[2][1]),
+    """A column has one style: that of vectors, if all of its cells are vectors."""
+    rows = [
+        ["a", " 1.00 -0.50  2.00 …", "1.00 2.00"],
+        ["b", "+1.00 -0.50 | -2.00 +0.50", "masked 1.00"],
+        ["c", "-1.00  0.50", ""],
+        ["d", "", ""],
     ]
+    table = Table("", ["", "vector", "mixed"], rows)
+    page = report_html("t", [table, Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
+    for name, vector, mixed in rows:
+        assert cells_of(page, name)[1:] == [("vector", vector), ("", mixed)]
     assert '<figcaption title="a &amp; b"><bdi>a &amp; b</bdi></figcaption>' in page
 
 

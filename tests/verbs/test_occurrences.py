@@ -16,10 +16,12 @@ from regard.cli import main
 from regard.cli.neighbours import occurrence_sections
 from regard.data.fields import TargetText
 from regard.data.sources import Lines
-from regard.data.tokenizers import train_tokenizer
-from regard.models import ElmoConfig
+from regard.data.tokenizers import train_tokenizer, word_tokenizer
+from regard.models import ElmoConfig, GloveConfig
 from regard.objectives import TeacherForcing
-from regard.recipes import Plan, Recipe
+from regard.recipes import Plan, Recipe, find_recipe
+from regard.verbs import Loaded
+from regard.verbs.neighbours import neighbours
 from regard.verbs.occurrences import (
     Occurrence,
     centroid_accuracy,
@@ -111,6 +113,22 @@ def test_the_vectors_of_a_file_are_not_called_vectors_in_context(
     assert "one vector for a spelling" in shown
     assert "in its sentence" not in shown
     assert "two dimensions" not in Path(page).read_text(encoding="utf-8")  # all occurrences are one point
+
+
+def test_the_static_neighbours_of_word_vectors_are_its_neighbours() -> None:
+    """Of GloVe, by the sum of both vectors of a word, and not by one of them."""
+    tokenizer = word_tokenizer(["ab", "ba", "cc", "-"])
+    module = GloveConfig(vocab=tokenizer.size, width=3).build().requires_grad_(False)
+    torch.manual_seed(1)
+    module.embedding.weight.normal_()
+    module.output.normal_()
+    recipe = replace(find_recipe("glove"), model=module.config)
+    model = Loaded(Path("glove"), module, torch.device("cpu"), {"text": TargetText(tokenizer)}, recipe)
+    assert static_neighbours(model, "Ab", LINES, 3) == neighbours(model, "ab", 3)
+    assert len(static_neighbours(model, "-", LINES, 3)) == 3  # a sign in a question of `neighbours`
+    assert static_neighbours(model, "no where", LINES, 3) == []
+    alone = torch.cosine_similarity(module.embedding.weight[5:], module.embedding.weight[4:5])
+    assert {round(one.cosine, 4) for one in neighbours(model, "ab", 3)} != {round(each, 4) for each in alone.tolist()}
 
 
 def test_a_projection_has_the_distances_of_vectors_in_a_plane() -> None:

@@ -21,7 +21,7 @@ from regard.recording import pause_recording
 from regard.report.sections import MarkedText
 from regard.verbs.forced import BATCH_TOKENS, grouped
 from regard.verbs.loaded import Loaded
-from regard.verbs.neighbours import Neighbour
+from regard.verbs.neighbours import Neighbour, nearest_rows, unit_vectors, word_table
 from regard.verbs.words import embed_words, ends
 
 MOST = 5000  # occurrences that are compared, at most
@@ -117,9 +117,8 @@ def nearest_occurrences(
     query: Tensor, vectors: Tensor, occurrences: Sequence[Occurrence], top: int
 ) -> list[NearOccurrence]:
     """The occurrences whose vectors (N, D) have the largest cosine with the query (D,)."""
-    cosines = F.cosine_similarity(vectors, query[None], dim=-1)
-    best = cosines.topk(min(top, len(occurrences)))
-    return [NearOccurrence(occurrences[at], value) for at, value in zip(best.indices.tolist(), best.values.tolist())]
+    best = nearest_rows(unit_vectors(vectors), query.numpy(), top)
+    return [NearOccurrence(occurrences[at], cosine) for at, cosine in best]
 
 
 def project(vectors: Tensor, axes: int = 2) -> tuple[Tensor, Tensor]:
@@ -158,7 +157,7 @@ class OccurrenceNeighbours:
 
     query: Occurrence
     near: list[NearOccurrence]  # by the vectors of the last layer
-    static: list[Neighbour]  # by the input embedding; empty if the word has no vector in it
+    static: list[Neighbour]  # by its static vector; empty if the word has none
     occurrences: list[Occurrence]  # all that were found in the texts
     points: list[tuple[float, float]]  # the first two principal components of the query and of all occurrences
     variance: list[float]  # the part of the variance that each of the two components has
@@ -181,23 +180,26 @@ def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: 
 
 @torch.no_grad()
 def static_neighbours(model: Loaded, word: str, texts: Sequence[str], top: int) -> list[Neighbour]:
-    """The words whose rows of the input embedding are nearest to that of a word; none if it is not one token.
+    """The words whose static vectors are nearest to that of a word; none if the word has no such vector.
 
-    A model that reads characters has a static vector for any word; it is compared with those of the words of the texts.
+    Of a model of word vectors these are `neighbours`; of a model that reads characters, words of the texts; of another
+    model, the rows of its input embedding.
     """
-    module: Any = model.module
-    embedding, characters = module.get_submodule(module.config.input_embedding), module.config.characters
-    if characters:
-        words = list(dict.fromkeys([word, *(one for text in texts for one in text.split())]))
-        spelled = torch.from_numpy(words_characters(words, characters)).to(model.device)
-        table, asked = torch.cat([embedding(some[None])[0] for some in spelled.split(WORDS_AT_ONCE)]).float(), [0]
-    elif len(asked := model.tokenizer.encode(word)) != 1 or model.tokenizer.unknown(word):
-        return []
+    embedding, special = cast(Any, model.module.get_submodule(model.module.config.input_embedding)), tuple[int, ...]()
+    if model.task.head == "words":
+        table = word_table(model)
+        place, words, vectors = table.place(word), table.words, table.vectors
+    elif longest := model.module.config.characters:
+        place, words = 0, list(dict.fromkeys([word, *(one for text in texts for one in text.split())]))
+        spelled = torch.from_numpy(words_characters(words, longest)).to(model.device)
+        vectors = unit_vectors(torch.cat([embedding(some[None])[0] for some in spelled.split(WORDS_AT_ONCE)]))
     else:
-        words = model.tokenizer.pieces(range(model.tokenizer.size))
-        table = embedding.weight[: len(words)].float()
-    cosines = F.cosine_similarity(table, table[asked], dim=-1)
-    cosines[asked if characters else [*asked, *model.tokenizer.special_tokens.ids]] = -torch.inf
-    best = cosines.topk(min(top, len(table) - 1))
-    found = zip(best.indices.tolist(), best.values.tolist())
-    return [Neighbour(words[at], value) for at, value in found if value > -torch.inf]
+        ids = model.tokenizer.encode(word)
+        if len(ids) != 1 or model.tokenizer.unknown(word):
+            return []
+        place, words, special = ids[0], model.tokenizer.display_names, model.tokenizer.special_tokens.ids
+        vectors = unit_vectors(embedding.weight[: len(words)])
+    if place is None:
+        return []
+    best = nearest_rows(vectors, vectors[place], top, [place, *special])
+    return [Neighbour(words[at], cosine) for at, cosine in best]

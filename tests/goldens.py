@@ -84,7 +84,7 @@ SCENES = "data.train=40 data.valid=8 data.test=4 data.size=32 model.blocks=2 pla
 HARD = "model.decoder=attend model.attention=hard objective=hard"
 BOOK = "data=book data.train=book.txt"
 WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
-VECTORS = "model.width=8 plan.batch_tokens=200 plan.epochs=none plan.steps=6 plan.rate=0.05"
+VECTORS = "model.width=8 plan.batch_tokens=200 plan.epochs=none plan.steps=6 plan.rate=0.05 plan.warmup=0"
 CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 plan.epsilon=1e-3"
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"

@@ -30,7 +30,7 @@ def test_a_run_is_trained_asked_measured_and_exported(regard, corpus: Path) -> N
     settings = [f"data.train={corpus}", "model.width=6", "plan.steps=4", "plan.batch_tokens=300", "plan.log=2"]
     said = regard("train", "word2vec", "model=cbow", "objective=hierarchical", *settings, "--out", "run")
     assert said.code == 0, said.err
-    assert "tokens/s" in said.out
+    assert "words/s" in said.out
     assert "regard neighbours run" in said.out.replace("python -m regard", "regard")
     assert "riverbed" in regard("neighbours", "run", "river", "--top", 11).out
     asked = regard("neighbours", "run", "rivr")
@@ -97,10 +97,12 @@ def test_similarity_is_spearmans_with_ties_and_the_covered_pairs_are_told(regard
     assert spearman(np.array(cosines), np.array([5.0, 9, 1, 1])) == pytest.approx(found["spearman"])
     shown = regard("eval", vectors, "--wordsim", "--data", "pairs.tsv").out
     assert "4 of 5 (80%)" in shown
-    Path("bad.tsv").write_text("king\tman\tfive\n")
+    Path("named.tsv").write_text("Word 1\tWord 2\tHuman (mean)\n" + Path("pairs.tsv").read_text().partition("\n")[2])
+    assert "4 of 5 (80%)" in regard("eval", vectors, "--wordsim", "--data", "named.tsv").out
+    Path("bad.tsv").write_text("king\tman\t5\nking\tman\tfive\n")
     bad = regard("eval", vectors, "--wordsim", "--data", "bad.tsv")
     assert bad.code == 2
-    assert "bad.tsv, line 1: no pair of words with a number" in bad.err
+    assert "bad.tsv, line 2: no pair of words with a number" in bad.err
 
 
 def test_analogies_are_answered_by_section(regard, vectors: Path) -> None:

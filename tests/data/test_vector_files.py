@@ -84,6 +84,16 @@ def test_of_a_word_that_occurs_twice_the_first_vector_counts(tmp_path: Path) -> 
         np.testing.assert_allclose(vectors[0], first)
 
 
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [("new york 1 2", []), *((f"{word} {'é' * 5000} 1 2", []) for word in ("x", "xx")), ("sea 1 2", ["sea"])],
+    ids=["a word with a space", "a long line", "a long line that is cut in a character", "words alone"],
+)
+def test_text_with_letters_beyond_ascii_is_text(first: str, found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(f"3 2\n{first}\né 1 2\nb 1 2\n", encoding="utf-8")
+    assert read_vectors(tmp_path / "text")[0] == [*found, "é", "b"]
+
+
 def test_what_no_format_can_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"v\.bin: GloVe's format is text"):
         write_vectors(tmp_path / "v.bin", WORDS, VECTORS, "glove")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -20,8 +21,9 @@ from regard.data.sources import Lines
 from regard.data.tokenizers import BOS, EOS, train_tokenizer
 from regard.models import Context2vec, Context2vecConfig
 from regard.objectives import ContextSampling
-from regard.recipes import Plan, Recipe
+from regard.recipes import KINDS, Plan, Recipe, change, find_recipe
 from regard.tasks import TASKS
+from regard.training.run import Run
 from regard.verbs.filling import context_vectors
 from regard.verbs.substitution import Sentence, _chance, sentences, substitution
 from saved import save_run
@@ -79,7 +81,7 @@ def test_the_loss_is_the_expectation_over_the_noise(model: Context2vec) -> None:
     batch = Batch(
         {"tokens": tokens, "targets": targets}, {"tokens": torch.ones(2, 4, dtype=torch.bool)}, {"targets": 4}
     )
-    model.count_targets(targets)
+    model.count_batch(batch)
     noise = torch.tensor([3.0 if word == 4 else 2.0 if word in (5, 6) else 1.0 for word in range(VOCAB)]) ** 0.75
     noise = (noise / noise.sum()).double()
     torch.testing.assert_close(model.log_noise().exp().double(), noise, rtol=1e-6, atol=0.0)
@@ -95,6 +97,17 @@ def test_the_loss_is_the_expectation_over_the_noise(model: Context2vec) -> None:
         drawn = [float(objective(model.train(), batch, 0)[0]["nll"]) for _ in range(100)]
     assert sum(drawn) / 100 == pytest.approx(expected, rel=0.05)
     assert len(set(drawn)) > 50
+
+
+def test_a_run_counts_the_words_of_its_text(tmp_path: Path) -> None:
+    """The noise words are drawn by these counts."""
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(LINES * 4), encoding="utf-8")
+    settings = [f"data.train={lines}", f"data.valid={lines}", "model.width=4", "model.embed=4", "model.inner=4"]
+    run = Run(change(find_recipe("context2vec"), [*settings, "plan.device=cpu"], KINDS), tmp_path / "run")
+    (field,) = run.prepared.fields.values()
+    counts = {field.tokenizer.pieces([token])[0]: int(count) for token, count in enumerate(run.model.frequency)}
+    assert {word: count for word, count in counts.items() if count} == Counter(" ".join(LINES * 4).split())
 
 
 def test_the_targets_of_a_batch_are_the_words_themselves() -> None:

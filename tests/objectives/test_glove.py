@@ -1,5 +1,6 @@
 """GloVe: counts that are spilled and merged are those of a loop; the loss and AdaGrad are the formulas."""
 
+import tracemalloc
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from regard.data import cooccurrence
-from regard.data.cooccurrence import cooccurrences, merge
+from regard.data.cooccurrence import cooccurrences, merge, most_cells
 from regard.data.words import Sentences
 from regard.errors import UserError
 from regard.models import GloveConfig
@@ -41,12 +42,13 @@ def counted(window: int) -> dict[tuple[int, int], float]:
     return found
 
 
+@pytest.mark.parametrize("window", [3, 100], ids=["of words of a line", "of more words than the text has"])
 @pytest.mark.parametrize("in_memory", [2**20, 40, 7], ids=["at once", "in parts", "in many parts"])
-def test_counts_are_those_of_a_loop(sentences: Sentences, in_memory: int, tmp_path: Path) -> None:
-    cells = cooccurrences(sentences, 11, 3, in_memory)
-    again = cooccurrences(sentences, 11, 3, in_memory)  # from the cache
+def test_counts_are_those_of_a_loop(sentences: Sentences, in_memory: int, window: int, tmp_path: Path) -> None:
+    cells = cooccurrences(sentences, 11, window, in_memory)
+    again = cooccurrences(sentences, 11, window, in_memory)  # from the cache
     assert cells.tolist() == again.tolist()
-    expected = {pair: count for pair, count in counted(3).items() if pair[0] <= pair[1]}
+    expected = {pair: count for pair, count in counted(window).items() if pair[0] <= pair[1]}
     assert {(i, j): count for i, j, count in cells.tolist()} == pytest.approx(expected)
     assert len(cells) == len(expected)
     assert bool(list(tmp_path.rglob("*.bin"))) == (in_memory < 100)
@@ -60,10 +62,24 @@ def test_the_order_of_cells_is_random_and_always_the_same(sentences: Sentences) 
 
 
 def test_merged_parts_are_sorted_and_added() -> None:
-    parts = [np.array([(3, 1.0), (5, 2.0)], cooccurrence.COUNT), np.array([(1, 1.0), (5, 0.5)], cooccurrence.COUNT)]
+    parts = [np.array(part, cooccurrence.KEY_COUNT) for part in ([(3, 1.0), (5, 2.0)], [(1, 1.0), (5, 0.5)])]
     for in_memory in (1, 2, 100):
         merged = np.concatenate(list(merge(parts, in_memory)))
         assert merged.tolist() == [(1, 1.0), (3, 1.0), (5, 2.5)]
+
+
+def test_cells_are_counted_by_words_in_little_memory() -> None:
+    """Counting all cells at once would need 8 bytes for each."""
+    random = np.random.default_rng(0)
+    cells = np.zeros(300_000, cooccurrence.CELL)
+    cells["word"], cells["context"] = random.integers(50, size=(2, len(cells)))
+    cells["context"][:1000] = 7
+    tracemalloc.start()
+    found = most_cells(cells, 50)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * len(cells)
+    assert found == max(np.unique(cells[name], return_counts=True)[1].max() for name in ("word", "context"))
 
 
 def test_the_loss_is_the_one_written_out() -> None:
@@ -76,22 +92,22 @@ def test_the_loss_is_the_one_written_out() -> None:
         product = sum(a * b for a, b in zip(model.embedding.weight[i].tolist(), model.output[j].tolist()))
         total += weight * (product + model.bias[i].item() + model.output_bias[j].item() - np.log(x)) ** 2
     cells = torch.tensor([0, 5, 2]), torch.tensor([1, 5, 3]), torch.tensor([4.0, 100.0, 250.0]).double()
-    assert float(GloveSquares().loss(model, *cells)) == pytest.approx(total)
+    assert GloveSquares().loss(model, *cells).item() == pytest.approx(total)
     torch.testing.assert_close(model.vectors, model.embedding.weight + model.output)
 
 
 def test_an_update_is_adagrad_on_half_the_loss(sentences: Sentences) -> None:
-    """Of cells without a common word, twice: each weight moves by −rate · g / √Σ g², with a first sum of 1."""
+    """Of cells without a common word, twice: each weight moves by −d / √(1 + Σ d²), d = rate · g."""
     model = GloveConfig(vocab=11, width=3).build().double()
-    trainer = GloveTrainer(GloveSquares(), model, sentences, Plan(steps=1, rate=0.05))
+    trainer = GloveTrainer(GloveSquares(), model, sentences, Plan(steps=1), lambda steps: 0.05)
     cells = torch.tensor([5, 6, 7]), torch.tensor([8, 9, 10]), torch.tensor([3.0, 120.0, 1.0]).double()
     sums = [torch.ones_like(weight) for weight in model.parameters()]
     for _ in range(2):
         loss = GloveSquares().loss(model, *cells)
         slopes = torch.autograd.grad(loss / 2, list(model.parameters()))
         expected = [w.detach() - 0.05 * g / s.sqrt() for w, g, s in zip(model.parameters(), slopes, sums)]
-        sums = [s + g.square() for s, g in zip(sums, slopes)]
-        torch.testing.assert_close(trainer._update(*cells), loss.detach())
+        sums = [s + (0.05 * g).square() for s, g in zip(sums, slopes)]
+        torch.testing.assert_close(trainer._update(*cells, rate=0.05), loss.detach())
         for weight, wanted in zip(model.parameters(), expected):
             torch.testing.assert_close(weight.detach(), wanted)
 
@@ -113,12 +129,6 @@ def test_a_run_lowers_the_loss_and_resumes_with_equal_bits(tmp_path: Path) -> No
     step = f"steps/{load(tmp_path / 'whole').step:06d}"
     one, other = (load_model(tmp_path / name / step).state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_several_workers_share_the_sums_of_adagrad(tmp_path: Path) -> None:
-    run = Run(glove(tmp_path, "plan.epochs=1", "objective.workers=2"), tmp_path / "run")
-    list(run.trainer.steps(0))
-    assert all((squares > 1).any() for squares in run.trainer.state().values())
 
 
 @pytest.mark.parametrize("setting", ["objective.x_max=0", "objective.alpha=0", "objective.window=0"])

@@ -43,7 +43,7 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
                     printed = 0  # a run may have two stages
                 case Going():
                     rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
-                    going = f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"
+                    going = f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} {event.unit}/s"
                     bar.update(task, completed=event.step, going=going)
                     # A step of a model that counts may have no text left to read.
                     if not live and event.tokens_per_second and event.step * LINES // event.steps > printed:

@@ -167,6 +167,8 @@ class Batches:
     longer than `limit`, or than the budget, is left out.
     """
 
+    unit = "tokens"  # what is counted for the speed of training
+
     def __init__(
         self,
         columns: Columns,

@@ -22,10 +22,11 @@ from regard.file_io import atomic_write, remove_leftovers
 
 FORMAT = 1  # the version of the file format
 IN_MEMORY = 2**23  # pairs, or cells, that are in memory at once
-COUNT = np.dtype([("key", np.int64), ("count", np.float64)])  # the key of the cell (i, j) is i · V + j
+AT_ONCE = 2**16  # cells that are counted by words at once
+KEY_COUNT = np.dtype([("key", np.int64), ("count", np.float64)])  # the key of the cell (i, j) is i · V + j
 CELL = np.dtype([("word", np.uint32), ("context", np.uint32), ("count", np.float32)])
 
-Counts = NDArray[Any]  # of COUNT, sorted by key
+Counts = NDArray[Any]  # of KEY_COUNT, sorted by key
 Cells = NDArray[Any]  # of CELL
 
 
@@ -73,6 +74,15 @@ def count_cells(text: Sentences, size: int, window: int, folder: Path | None, in
             yield random.permutation(np.fromfile(place / f"cells{number}", CELL))
 
 
+def most_cells(cells: Cells, size: int) -> int:
+    """The largest number of cells with the same word, or with the same context word, of `size` words."""
+    counts = np.zeros((2, size), np.int64)
+    for start in range(0, len(cells), AT_ONCE):
+        some = cells[start : start + AT_ONCE]
+        counts += [np.bincount(some[name], minlength=size) for name in ("word", "context")]
+    return int(counts.max())
+
+
 def merge(parts: Sequence[Counts], in_memory: int = IN_MEMORY) -> Iterator[Counts]:
     """Sorted parts as one sorted sequence, some cells at a time; the counts of a key are added."""
     total = sum(map(len, parts))
@@ -97,13 +107,13 @@ def _count_parts(text: Sentences, size: int, window: int, in_memory: int) -> Ite
         all_words = np.concatenate([before, words])
         all_lines = np.concatenate([lines_before, of_line + lines])
         packed = []  # key · (window + 1) + distance: sorted once, without the weights
-        for distance in range(1, window + 1):
+        for distance in range(1, min(window, len(all_words) - 1) + 1):
             first = max(0, len(before) - distance)  # the second word of the pair is in this part
             left, right = all_words[first : len(all_words) - distance], all_words[first + distance :]
             same = all_lines[first : len(all_words) - distance] == all_lines[first + distance :]
             keys = np.minimum(left, right) * size + np.maximum(left, right)
             packed.append(keys[same] * (window + 1) + distance)
-        found = np.sort(np.concatenate(packed))
+        found = np.sort(np.concatenate([before[:0], *packed]))
         if len(found):
             weights = 1 / np.arange(window + 1).clip(1)
             yield _added(found // (window + 1), weights[found % (window + 1)])
@@ -114,7 +124,7 @@ def _count_parts(text: Sentences, size: int, window: int, in_memory: int) -> Ite
 def _added(keys: Ids, counts: NDArray[np.float64]) -> Counts:
     """Sorted keys with the sum of the counts of each."""
     starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    result = np.empty(len(starts), COUNT)
+    result = np.empty(len(starts), KEY_COUNT)
     result["key"], result["count"] = keys[starts], np.add.reduceat(counts, starts)
     return result
 
@@ -122,7 +132,7 @@ def _added(keys: Ids, counts: NDArray[np.float64]) -> Counts:
 def _spilled(path: Path, counts: Counts) -> Counts:
     """The counts, written to a file and mapped into memory."""
     counts.tofile(path)
-    return np.memmap(path, COUNT, "r")
+    return np.memmap(path, KEY_COUNT, "r")
 
 
 def _cells(counts: Counts, size: int) -> Cells:

@@ -161,6 +161,7 @@ class Windows:
     """
 
     dropped = 0  # every token is in some window
+    unit = "tokens"  # what is counted for the speed of training
 
     def __init__(self, text: Values, window: int, budget: int, seed: int, key: str = "") -> None:
         if budget < window:

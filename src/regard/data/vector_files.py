@@ -33,7 +33,7 @@ LONGEST_LINE = 32 * WIDEST  # bytes of a line of text
 GROWTH = 2**14  # vectors that are converted to an array at once
 PEEK = 2**12  # bytes after the first line that decide between text and binary
 BOM = codecs.BOM_UTF8
-TEXT = bytes({*range(128)} - {*range(32)} | {*b"\t\n\r\f\v"})  # the bytes of text in ASCII
+CONTROL = bytes({*range(32)} - {*b"\t\n\r\f\v"})  # bytes that no text has
 
 Vectors = NDArray[np.float32]
 
@@ -109,12 +109,16 @@ def vector_rows(path: str | Path) -> Iterator[Row]:
 
 
 def _is_binary(ahead: bytes, width: int) -> bool:
-    """Whether the bytes after the first line are binary: after a word come no numbers, but bytes that no number has."""
+    """Whether the bytes after the first line are binary: after a word come no numbers, but bytes that no text has."""
     _, _, rest = ahead.partition(b" ")
     numbers = rest.partition(b"\n")[0].decode(errors="replace").split()
     if len(numbers) == width and all(map(_is_number, numbers)):
         return False
-    return bool(rest.translate(None, TEXT))
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(rest)  # its last character may be incomplete
+    except UnicodeDecodeError:
+        return True
+    return any(byte in CONTROL for byte in rest)
 
 
 def _text_rows(lines: Iterator[tuple[int, bytes]], path: Path, width: int | None = None) -> Iterator[Row]:

@@ -73,6 +73,7 @@ class Sentences:
     """The words of a text in order. Part n of an epoch has `budget` tokens; the parts of an epoch are the text."""
 
     dropped = 0  # no line is too long
+    unit = "words"  # what is counted for the speed of training
 
     def __init__(self, ids: Values, first: int, budget: int, seed: int, key: str = "") -> None:
         self._ids, self.first, self.budget, self.seed, self._key = ids, first, budget, seed, key
@@ -116,6 +117,10 @@ class Sentences:
         lines = np.cumsum(ids == self.first - 1)  # the token before the first word is the end of a line
         real = ids >= self.first
         return ids[real], lines[real]
+
+    def count_words(self, step: int) -> int:
+        """The number of words of the part that a step reads, without rare words and line ends."""
+        return int((self._ids[slice(*self.span(step))] >= self.first).sum())
 
     def line_ends(self, start: int, stop: int) -> int:
         """The number of line ends among the tokens from `start` to `stop`."""

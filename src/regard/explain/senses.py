@@ -40,15 +40,15 @@ A static vector is the same in both senses, so it is right half of the time. The
 senses apart, although the models are small and a fifth of the words of these sentences are unknown to them. The
 models that read from left to right (LSTM, GPT) find the sense if a cue stands before the word; in the sentences about
 road and river, where the cue comes after it, their vectors do not differ at all. The models of both sides (biLM,
-context2vec) use it at every distance that is tested. context2vec is the best for “bank”: it does not read the word
-itself, so that its vector has nothing but the context.
+context2vec) use it at every distance that is tested, and they are the best for “bank”. context2vec does not read the
+word itself, so that its vector has nothing but the context.
 
 The masked model does not tell the senses apart after so few steps. It learns from the masked words alone, two fifths of
 all, and at a word that is not masked its last layer mostly has to give the word back. Large masked models that were
 trained for long can be compared too: give their directories.
 
 The corpus and the settings of training were chosen with other sentences in view. The sentences that are measured were
-written afterwards, and nothing was changed after they had been measured.
+written afterwards, and no setting was changed for them.
 """
 LEFT = "that is on the other side of that"  # between "bank" and the adjective and the cue, as in the lecture's sentence
 FILLER = "and there is the road and the water and the street and the lake"  # no sense alone: both topics are in it

@@ -11,9 +11,8 @@ from torch.nn import functional as F
 from regard.data.characters import COUNT
 from regard.errors import UserError
 
-CARRY = (
-    -2.0
-)  # initial bias of the gate of a highway layer: a layer passes most of its input on (Srivastava et al. 2015)
+# The initial bias of the gate of a highway layer: a layer passes most of its input on (Srivastava et al. 2015).
+CARRY = -2.0
 
 
 class Highway(nn.Module):

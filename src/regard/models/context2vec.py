@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import IGNORED, Batch
+from regard.data.batches import Batch
 from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, last_first, real_first
 from regard.mask import zero_padding
 from regard.models.checks import check_config, refuse, resized_embed
+from regard.models.directions import add_targets
 from regard.models.facts import Facts
 from regard.models.layered import Layered
 
@@ -118,10 +119,9 @@ class Context2vec(Layered):
         """The log-probability (V,) with which each word is drawn as noise."""
         return (self.config.power * (self.frequency + 1.0).log()).log_softmax(dim=0)
 
-    def count_targets(self, targets: Tensor) -> None:
-        """Count words of the training text; ids that are IGNORED do not count."""
-        there = targets[targets != IGNORED].to(self.frequency.device)
-        self.frequency += torch.bincount(there, minlength=len(self.frequency))
+    def count_batch(self, batch: Batch) -> None:
+        """Count the words of a batch of the training text."""
+        add_targets(self.frequency, batch)
 
     def product(self, features: Tensor) -> Product:
         """The logits of the words of a place as an uncomputed product: context · word + log noise(word).

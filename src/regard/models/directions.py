@@ -187,12 +187,8 @@ class TwoDirections(nn.Module):
         return [(self.onward, batch), (self.returning, from_the_end(batch))]
 
     def count_batch(self, batch: Batch) -> None:
-        """Count tokens of the training text; ids that are IGNORED do not count. A body has nothing to count."""
-        if not len(self.frequency):
-            return
-        targets = batch["targets"]
-        there = targets[targets != IGNORED].to(self.frequency.device)
-        self.frequency += torch.bincount(there, minlength=len(self.frequency))
+        """Count the tokens of a batch of the training text."""
+        add_targets(self.frequency, batch)
 
     def combined(self, ahead: Tensor, behind: Tensor) -> Tensor:
         """log (p(x | before) · p(x | after) / p(x)) of each token x, from both log-probabilities (…, V).
@@ -217,3 +213,13 @@ def from_the_end(batch: Batch) -> Batch:
     read, predicted = (each.take_along_dim(order, dim=1) for each in (targets, tokens))
     fields = {"tokens": read.clamp_min(0), "targets": predicted.masked_fill(~real | (read == IGNORED), IGNORED)}
     return replace(batch, fields={**batch.fields, **fields}, real={**batch.real, "tokens": real})
+
+
+def add_targets(frequency: Tensor, batch: Batch) -> None:
+    """Add to `frequency` (V,) how often each id is a target of a batch; IGNORED does not count.
+
+    A body has no output layer, so its frequencies are empty and nothing is added.
+    """
+    if len(frequency):
+        targets = batch["targets"]
+        frequency += torch.bincount(targets[targets != IGNORED].to(frequency.device), minlength=len(frequency))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.objectives.objective import Objective, Step, Sums
+from regard.objectives.objective import Objective, Rate, Step, Sums
 from regard.objectives.sequence import TeacherForcing
 
 
@@ -37,8 +37,9 @@ class Counting(Objective):
 
     heads: ClassVar[tuple[str, ...]] = ("next", "both")
     learns_by: ClassVar[str] = "counts"
+    plan_settings: ClassVar[tuple[str, ...]] = ()
 
-    def trainer(self, model: CountedModel, batches: Any, plan: Any) -> "CountingTrainer":
+    def trainer(self, model: CountedModel, batches: Any, plan: Any, rate: Rate) -> "CountingTrainer":
         return CountingTrainer(model, batches, plan.steps)
 
     def __call__(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,15 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.data.cooccurrence import Cells, cooccurrences
+from regard.data.cooccurrence import Cells, cooccurrences, most_cells
 from regard.data.words import Sentences
 from regard.errors import UserError
 from regard.models.word_vectors import Glove
-from regard.objectives.hogwild import Pool, Sums, check_workers
-from regard.objectives.objective import Objective, Step
-from regard.objectives.objective import Sums as Terms
+from regard.objectives.hogwild import Piece, PieceSums, SharedTrainer, check_workers
+from regard.objectives.objective import SCHEDULE, Objective, Rate, Sums
 
-PIECE = 2**16  # cells that a worker takes at once
 MOST_CELLS = 1024  # cells of one update
 MOST_REPEATS = 16  # about how many cells of one update have the same word: more would make the update too large
 NAMES = ("embedding.weight", "output", "bias", "output_bias")  # the weights, in the order of the sums of AdaGrad
@@ -36,6 +33,7 @@ class GloveSquares(Objective):
 
     heads: ClassVar[tuple[str, ...]] = ("words",)
     learns_by: ClassVar[str] = "cooccurrences"
+    plan_settings: ClassVar[tuple[str, ...]] = SCHEDULE
 
     window: int = 10  # the most words between which pairs are counted, on each side
     x_max: float = 100.0  # the count from which a cell has the full weight
@@ -59,33 +57,28 @@ class GloveSquares(Objective):
         error = model.log_counts(words, contexts) - counts.log()
         return (self.weight(counts) * error.square()).sum()
 
-    def trainer(self, model: Glove, batches: Any, plan: Any) -> GloveTrainer:
-        return GloveTrainer(self, model, batches, plan)
+    def trainer(self, model: Glove, batches: Any, plan: Any, rate: Rate) -> GloveTrainer:
+        return GloveTrainer(self, model, batches, plan, rate)
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Terms, None]:
+    ) -> tuple[Sums, None]:
         raise UserError("the trainer computes the loss: it needs the counts of the text.")
 
 
-class GloveTrainer:
+class GloveTrainer(SharedTrainer):
     """AdaGrad on the cells of the co-occurrence counts, in random order; an epoch of E steps reads every cell once."""
 
-    def __init__(self, objective: GloveSquares, model: Glove, batches: Sentences, plan: Any) -> None:
-        if objective.workers > 1 and model.output.device.type != "cpu":
-            raise UserError(f"objective.workers={objective.workers}: workers share a CPU; set plan.device=cpu.")
-        self._objective, self._model, self._batches, self._plan = objective, model, batches, plan
+    term = "squares"
+    shortest, longest = MOST_CELLS, 2**16
+
+    def __init__(self, objective: GloveSquares, model: Glove, batches: Sentences, plan: Any, rate: Rate) -> None:
+        super().__init__(model, batches, plan, rate, objective.workers)
+        self._objective = objective
         self._cells: Cells = cooccurrences(batches, len(model.output), objective.window)
         self._squares = [torch.ones_like(weight) for weight in self._weights]  # of AdaGrad
-        largest = max(np.bincount(self._cells[name]).max() for name in ("word", "context"))
+        largest = most_cells(self._cells, len(model.output))
         self._at_once = int(np.clip(MOST_REPEATS * len(self._cells) // largest, 1, MOST_CELLS))
-        with torch.no_grad():
-            for weight in (model.embedding.weight, model.output):
-                weight[: batches.first] = 0  # special tokens have no vectors
-
-    @property
-    def model(self) -> Any:
-        return self._model
 
     @property
     def _weights(self) -> list[Tensor]:
@@ -93,7 +86,7 @@ class GloveTrainer:
         return [weights[name] for name in NAMES]
 
     def state(self) -> dict[str, Tensor]:
-        """The sums of squared gradients of AdaGrad, by weight."""
+        """The sums of AdaGrad, by weight."""
         return {f"squares.{name}": squares for name, squares in zip(NAMES, self._squares)}
 
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
@@ -103,33 +96,13 @@ class GloveTrainer:
                 raise UserError(f"squares.{name}: absent or of another shape; restore the file or start another run.")
             squares.copy_(found)
 
-    def steps(self, start: int) -> Iterator[Step]:
-        if self._objective.workers > 1:
-            self._model.share_memory()
-            for squares in self._squares:
-                squares.share_memory_()
-        pool = Pool(self._train_piece, self._objective.workers)
-        try:
-            for n in range(start, self._plan.steps):
-                began, (first, last) = time.perf_counter(), self._batches.span(n)
-                cells = self._span(n)
-                loss, count, _ = pool.run(n, -(-(cells[1] - cells[0]) // PIECE))
-                mean = torch.tensor(loss / max(count, 1.0))
-                seconds = time.perf_counter() - began
-                yield Step(n + 1, last - first, mean[None], mean, ("squares",), self._plan.rate, seconds=seconds)
-        finally:
-            pool.close()
-
-    def _span(self, step: int) -> tuple[int, int]:
+    def span(self, step: int) -> tuple[int, int]:
         """The first of the cells that a step reads, and their end."""
         number, parts = step % len(self._batches), len(self._batches)
         return number * len(self._cells) // parts, (number + 1) * len(self._cells) // parts
 
-    def _train_piece(self, step: int, piece: int) -> Sums:
-        """Train on a piece of a step. Returns the loss of its cells, and their number."""
-        first, last = self._span(step)
-        start = first + piece * PIECE
-        cells = self._cells[start : min(start + PIECE, last)]
+    def train_piece(self, piece: Piece) -> PieceSums:
+        cells = self._cells[piece.start : piece.stop]
         device, total = self._model.output.device, 0.0
         words, contexts = (torch.from_numpy(cells[name].astype(np.int64)).to(device) for name in ("word", "context"))
         counts = torch.from_numpy(cells["count"].copy()).to(device)
@@ -137,19 +110,24 @@ class GloveTrainer:
             i, j, x = (each[at : at + self._at_once] for each in (words, contexts, counts))
             other = i != j  # these have a cell (j, i) too
             i, j, x = torch.cat([i, j[other]]), torch.cat([j, i[other]]), torch.cat([x, x[other]])
-            total += float(self._update(i, j, x))
+            total += float(self._update(i, j, x, piece.rate))
         both = 2 * len(cells) - int((words == contexts).sum())
-        return np.array([total, both, 0.0])
+        return np.array([total, both])
 
     @torch.no_grad()
-    def _update(self, words: Tensor, contexts: Tensor, counts: Tensor) -> Tensor:
-        """One step of AdaGrad on cells; the loss before it. A row of several cells gets the sum of its steps."""
+    def _update(self, words: Tensor, contexts: Tensor, counts: Tensor, rate: float) -> Tensor:
+        """One step of AdaGrad on cells; the loss before it. A row of several cells gets the sum of its steps.
+
+        As in the published program, the sums are those of the squared products rate · gradient, not of the squared
+        gradients. So the learning rate of frequent words falls more slowly.
+        """
         weights, squares = self._weights, self._squares
         w, c = weights[0].index_select(0, words), weights[1].index_select(0, contexts)
         error = (w * c).sum(-1) + weights[2][words] + weights[3][contexts] - counts.log()
         slope = self._objective.weight(counts) * error
-        gradients = (slope[:, None] * c, slope[:, None] * w, slope, slope)
-        for weight, square, rows, gradient in zip(weights, squares, (words, contexts, words, contexts), gradients):
-            weight.index_add_(0, rows, gradient / square.index_select(0, rows).sqrt(), alpha=-self._plan.rate)
-            square.index_add_(0, rows, gradient.square())
+        scaled = rate * slope
+        changes = (scaled[:, None] * c, scaled[:, None] * w, scaled, scaled)  # rate · gradient
+        for weight, square, rows, change in zip(weights, squares, (words, contexts, words, contexts), changes):
+            weight.index_add_(0, rows, change / square.index_select(0, rows).sqrt(), alpha=-1)
+            square.index_add_(0, rows, change.square())
         return (slope * error).sum()

@@ -1,6 +1,6 @@
 """The protocols of an objective and of a trainer, and the module that computes an objective for a model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -19,7 +19,7 @@ class Step:
     """One update of a model. Its numbers stay on the device: to read them synchronises."""
 
     n: int  # the number of updates so far, with this one
-    tokens: int  # tokens read, without padding, on all ranks together
+    tokens: int  # tokens read (words, of word vectors), without padding, on all ranks together
     means: Tensor  # (terms,) the mean of each term
     total: Tensor  # 0-d, the loss: Σ weight · mean
     names: tuple[str, ...]  # the names of the terms
@@ -77,6 +77,12 @@ class AveragesWeights(Protocol):
         ...
 
 
+# The settings of a plan about updates of the weights: those of the learning rate, the optimiser and single layers.
+SCHEDULE = ("rate", "schedule", "cut", "ratio", "warmup")
+OPTIMIZER = ("optimizer", "trigger", "betas", "epsilon", "decay", "clip", "accumulate")
+UPDATES = (*SCHEDULE, *OPTIMIZER, "layer_decay", "freeze", "unfreeze")
+
+Rate = Callable[[float], float]  # the learning rate after so many steps
 Sums = dict[str, Tensor]  # a term of the loss → its sum over a batch, not yet divided by its count
 
 
@@ -169,6 +175,7 @@ class Objective(Protocol):
     carries: ClassVar[bool] = False  # whether a call starts from the state that the last one returned
     learns_by: ClassVar[str] = "gradients"  # how a model must learn that the objective trains (`Facts.learns_by`)
     measures: ClassVar[tuple[str, ...]] = ()  # sums beside the terms, which some metrics need
+    plan_settings: ClassVar[tuple[str, ...]] = UPDATES  # the settings of UPDATES that its trainer reads
     needs: ClassVar[tuple[str, ...]] = ()  # fields that a task must have beside those that all with such a head have
 
     @property
@@ -194,8 +201,11 @@ class Objective(Protocol):
         """What changes the rows of a batch before the model reads them, such as masking; None if nothing does."""
         return None
 
-    def trainer(self, model: Any, batches: Any, plan: Any) -> Trainer | None:
-        """The objective's own way to train a model, with the settings of `plan`; None: by gradients."""
+    def trainer(self, model: Any, batches: Any, plan: Any, rate: Rate) -> Trainer | None:
+        """The objective's own way to train a model, with the settings of `plan`; None: by gradients.
+
+        `rate` is the learning rate that follows from the plan, `plan.minutes` included.
+        """
         return None
 
     def count(self, batch: Batch) -> dict[str, int]:

@@ -8,9 +8,8 @@ once, as products of matrices, with negatives that the predictions of a block sh
 from __future__ import annotations
 
 import heapq
-import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -24,17 +23,18 @@ from regard.data.batches import Batch
 from regard.data.words import Ids, Sentences
 from regard.errors import UserError
 from regard.models.word_vectors import Skipgram
-from regard.objectives.hogwild import Pool, Sums, check_workers
-from regard.objectives.objective import Objective, Step
-from regard.objectives.objective import Sums as Terms
+from regard.objectives.hogwild import Piece, PieceSums, SharedTrainer, check_workers
+from regard.objectives.objective import SCHEDULE, Objective, Rate, Sums
 
-PIECE = 10_000  # tokens that a worker takes at once; the learning rate is the same for all of them
 MOST_WORDS = 512  # centres of one update
-# The most that one update may change a row: the rate times the predictions that the row takes part in. More would make
-# frequent words diverge. The changes of a wide vector point in more directions, so they may be more.
+# The most that one update may change a row: the rate times the predictions that the row takes part in; proportionally
+# less for vectors below the width WIDE. With 8, updates of WikiText-2 have 512 centres, and its loss is that of smaller
+# updates. Vocabularies of some dozen words diverge from about 5 on if objective.sample=0 keeps all of the text.
 MOST_CHANGE, WIDE = 8.0, 100
+# All centres change the root of a Huffman tree, but in many directions, so the root is counted as if a part of them
+# changed it. The part was tried out on small texts: it makes blocks of 4 to 52 centres.
+ROOT_SHARE = 1 / 4
 NEGATIVES = 16  # negatives that the predictions of a block share
-LOWEST_RATE = 1e-4  # the learning rate falls to this fraction of the first one
 
 
 class Blocks(NamedTuple):
@@ -64,7 +64,7 @@ class TargetTable(Protocol):
         ...
 
     def largest_share(self, frequencies: NDArray[np.float64]) -> float:
-        """The predictions that the most frequent row takes part in, for each centre that is predicted once."""
+        """About how many predictions change the most frequent row, for each centre that is predicted once."""
         ...
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
@@ -78,6 +78,7 @@ class WordPairs(Objective):
 
     heads: ClassVar[tuple[str, ...]] = ("words",)
     learns_by: ClassVar[str] = "pairs"
+    plan_settings: ClassVar[tuple[str, ...]] = SCHEDULE
     block: ClassVar[int]  # centres of a block
 
     window: int = 5  # the most words on each side of a word that are its context; each word draws 1 to this many
@@ -96,12 +97,12 @@ class WordPairs(Objective):
         """What predictions are compared with, for words with these counts."""
         ...
 
-    def trainer(self, model: Skipgram, batches: Any, plan: Any) -> PairTrainer:
-        return PairTrainer(self, model, batches, plan)
+    def trainer(self, model: Skipgram, batches: Any, plan: Any, rate: Rate) -> PairTrainer:
+        return PairTrainer(self, model, batches, plan, rate)
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Terms, None]:
+    ) -> tuple[Sums, None]:
         raise UserError("the trainer computes the loss: it needs the lines and counts of the text.")
 
 
@@ -189,9 +190,7 @@ class HuffmanTree:
         return Targets(nodes.flatten(1), weights * (signs > 0).flatten(1)[:, None], weights)
 
     def largest_share(self, frequencies: NDArray[np.float64]) -> float:
-        return (
-            1 / 4
-        )  # all centres change the root, but in many directions; larger updates diverge on small vocabularies
+        return ROOT_SHARE
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         steps = [F.logsigmoid(sign * output[node] @ predictor) for node, sign in self.paths[centre]]
@@ -267,13 +266,15 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
     return logits
 
 
-class PairTrainer:
+class PairTrainer(SharedTrainer):
     """Trains CBOW or skip-gram. Step n reads part n of the text; its random numbers depend only on n and the seed."""
 
-    def __init__(self, objective: WordPairs, model: Skipgram, batches: Sentences, plan: Any) -> None:
-        self._objective, self._model, self._batches, self._plan = objective, model, batches, plan
-        if objective.workers > 1 and model.output.device.type != "cpu":
-            raise UserError(f"objective.workers={objective.workers}: workers share a CPU; set plan.device=cpu.")
+    term = "nll"
+    shortest, longest = 1000, 10_000  # tokens
+
+    def __init__(self, objective: WordPairs, model: Skipgram, batches: Sentences, plan: Any, rate: Rate) -> None:
+        super().__init__(model, batches, plan, rate, objective.workers)
+        self._objective = objective
         counts = batches.counts(len(model.output))
         self._table, self._kept = objective.table(counts), kept_fraction(counts, objective.sample)
         read = counts * self._kept
@@ -282,12 +283,6 @@ class PairTrainer:
         words = max(1, int(min(MOST_WORDS, MOST_CHANGE * min(1, model.output.shape[1] / WIDE) / change)))
         self._block = min(objective.block, words)
         self._at_once = words // self._block  # blocks of one update
-        with torch.no_grad():
-            model.embedding.weight[: batches.first] = 0  # special tokens have no vectors
-
-    @property
-    def model(self) -> Any:
-        return self._model
 
     def state(self) -> dict[str, Tensor]:
         """Nothing: the matrices are the model."""
@@ -296,44 +291,26 @@ class PairTrainer:
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
         pass
 
-    def steps(self, start: int) -> Iterator[Step]:
-        if self._objective.workers > 1:
-            self._model.share_memory()
-        pool = Pool(self._train_piece, self._objective.workers)
-        try:
-            for n in range(start, self._plan.steps):
-                began, (first, last) = time.perf_counter(), self._batches.span(n)
-                loss, measured, _ = pool.run(n, -(-(last - first) // PIECE))
-                mean = torch.tensor(loss / max(measured, 1.0))
-                rate, seconds = self._rate(n), time.perf_counter() - began
-                yield Step(n + 1, last - first, mean[None], mean, ("nll",), rate, seconds=seconds)
-        finally:
-            pool.close()
+    def span(self, step: int) -> tuple[int, int]:
+        return self._batches.span(step)
 
-    def _rate(self, steps: float) -> float:
-        """The learning rate after so many steps: it falls linearly."""
-        return float(self._plan.rate * max(1 - steps / self._plan.steps, LOWEST_RATE))
-
-    def _train_piece(self, step: int, piece: int) -> Sums:
-        """Train on a piece of a step. The loss of its first blocks, their predictions, and the words that were read."""
-        objective, (first, last) = self._objective, self._batches.span(step)
-        random = np.random.default_rng((self._batches.seed, step, piece))
-        start = first + piece * PIECE
-        words, lines = self._batches.words(start, min(start + PIECE, last))
+    def train_piece(self, piece: Piece) -> PieceSums:
+        """Train on a piece of a step. Returns the loss of its first blocks, and the number of their predictions."""
+        objective, random = self._objective, np.random.default_rng((self._batches.seed, piece.step, piece.number))
+        words, lines = self._batches.words(piece.start, piece.stop)
         stays = random.random(len(words), np.float32) < self._kept[words]
         words, lines = words[stays], lines[stays]
         reach = random.integers(1, objective.window, size=len(words), endpoint=True)
-        rate = self._rate(step + (start - first) / self._batches.budget)
         loss = measured = 0.0
         every = make_blocks(words, lines, reach, self._block, objective.window)
         for at in range(0, len(every.inputs), self._at_once):
             blocks = Blocks(*(part[at : at + self._at_once].to(self._model.output.device) for part in every))
             pairs, mean = self._model.pairs(blocks.near)
             targets = self._table.targets(blocks.centres, pairs, random)
-            logits = update(self._model, blocks, targets, mean, rate)
+            logits = update(self._model, blocks, targets, mean, piece.rate)
             if not at:
                 loss, measured = float(total_loss(logits, targets)), float(pairs.sum())
-        return np.array([loss, measured, len(words)])
+        return np.array([loss, measured])
 
 
 def kept_fraction(counts: Ids, sample: float) -> NDArray[np.float32]:

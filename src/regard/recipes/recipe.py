@@ -39,6 +39,7 @@ from regard.objectives import (
     RegularisedActivations,
     TeacherForcing,
 )
+from regard.objectives.objective import UPDATES
 from regard.synonyms import known_as
 from regard.tasks import Task, fits, reads_inputs
 
@@ -254,7 +255,8 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's.
 
     A model that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so. Metrics
-    of the recipe that do not fit what the model predicts (`model.direction=forward`) are left out, unless stated.
+    of the recipe that do not fit what the model predicts (`model.direction=forward`) are left out, unless stated. A
+    changed setting of the plan that the objective's own trainer does not read is an error.
     """
     stated = dict(setting.partition("=")[::2] for setting in settings)
     if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
@@ -273,6 +275,10 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     if "model" in stated and "objective" not in stated and changed.model.learns_by != changed.objective.learns_by:
         names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
         changed = override(changed, [f"objective={name}" for name in names[:1]], kinds)
+    for name in UPDATES:
+        if name not in changed.objective.plan_settings and getattr(changed.plan, name) != getattr(recipe.plan, name):
+            trained = f"objective={name_of(changed.objective, kinds['objective'])} trains without this setting"
+            raise UserError(f"plan.{name}={stated[f'plan.{name}']}: {trained}; leave it out.")
     tasks = {kinds["task"][name].head for name in changed.data.tasks}
     predicted = tasks & {*changed.model.directed().predicts} if changed.head is None else {changed.head.predicts}
     if "metrics" in stated or not predicted:  # a body gets a head that fits the task

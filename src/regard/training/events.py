@@ -38,6 +38,7 @@ class Progress:
     norm: float | None  # None: a trainer without gradients
     tokens_per_second: float  # targets without padding, of all ranks together
     seconds: float  # since the run began, the time before a resume included
+    unit: str = "tokens"  # what `tokens_per_second` counts: tokens, or words
 
     @property
     def line(self) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def train(
     carried = {} if carried is None else carried
     if plan.compile:
         compile_blocks(loss_module.model)
-    like, width = next(loss_module.parameters()), _width(loss_module, plan)
+    like, width = next(loss_module.parameters()), schedule_width(loss_module, plan)
     optimizer = optimizer or build_optimizer(loss_module, plan)
     captured = _can_capture(loss_module, plan)
     unfreeze(optimizer, start)
@@ -242,7 +242,7 @@ def _gradients(loss_module: LossModule) -> list[Tensor]:
     return [weight.grad for weight in weights if weight.grad is not None]
 
 
-def _width(loss_module: LossModule, plan: Plan) -> int:
+def schedule_width(loss_module: LossModule, plan: Plan) -> int:
     """The width of the model, which only the noam schedule needs."""
     if plan.schedule != "noam":
         return 1

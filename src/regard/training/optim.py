@@ -24,7 +24,7 @@ UNUSED = "unused"  # an empty tensor in the place of the state of a weight that 
 INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
 
 
-def place_in_schedule(plan: Plan, step: int, passed: float = 0.0) -> float:
+def place_in_schedule(plan: Plan, step: float, passed: float = 0.0) -> float:
     """The place of step 0, 1, … in the schedule, in steps: its number, unless `plan.minutes` ends the run earlier.
 
     `passed` is the part of `plan.minutes` that has passed. The schedules that end with the run advance by the number of

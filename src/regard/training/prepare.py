@@ -40,8 +40,8 @@ from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
 from regard.training.extractor import Start
-from regard.training.loop import GradientTrainer, Passed
-from regard.training.optim import layers_of
+from regard.training.loop import GradientTrainer, Passed, schedule_width
+from regard.training.optim import layers_of, place_in_schedule, rate_at
 from regard.training.parallel import ALONE, Ranks
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
@@ -90,7 +90,12 @@ class Prepared:
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
         """What trains the model: the objective's own trainer if it has one, else gradients; `passed`: see `train`."""
         loss_module, plan = self.build(), self.recipe.plan
-        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan)
+        width = schedule_width(loss_module, plan)
+
+        def rate(steps: float) -> float:
+            return rate_at(plan, place_in_schedule(plan, steps, passed()), width)
+
+        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan, rate)
         return own or GradientTrainer(loss_module, self.batches, plan, ranks, passed)
 
     @contextmanager
@@ -247,7 +252,7 @@ def _with_steps(recipe: Recipe, batches: float) -> Recipe:
 def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool) -> Iterator[str]:
     """What is probably a mistake in the plan or in the size of the validation set."""
     plan, valid = recipe.plan, len(corpus.valid)
-    warms_up = plan.schedule != "triangular" and recipe.objective.learns_by == "gradients"
+    warms_up = plan.schedule != "triangular" and "warmup" in recipe.objective.plan_settings
     if plan.warmup >= plan.steps and warms_up:
         reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup:.0%} of its maximum"
         cure = f"lower plan.warmup, or raise plan.{'steps' if plan.epochs is None else 'epochs'}"

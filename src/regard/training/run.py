@@ -238,7 +238,8 @@ class Run:
         reason, state = self._stop_reason(), self.state
         assert reason is not None
         warmup = plan.cut * plan.steps if plan.schedule == "triangular" else plan.warmup
-        rising = self._learns_by_gradients and place_in_schedule(plan, state.step, self._passed()) < warmup
+        reads_rate = "rate" in self.recipe.objective.plan_settings
+        rising = reads_rate and place_in_schedule(plan, state.step, self._passed()) < warmup
         yield Finished(state.step, reason, state.best_step, state.best, state.seconds, rising)
 
     def _agree(self, guard: SignalGuard) -> tuple[bool, float]:
@@ -268,10 +269,6 @@ class Run:
         """
         minutes, first = self.recipe.plan.minutes, self.state.tuning
         return 0.0 if minutes is None else (self.state.seconds - first) / max(60 * minutes - first, 1e-9)
-
-    @property
-    def _learns_by_gradients(self) -> bool:
-        return bool(self.recipe.objective.learns_by == "gradients")
 
     @property
     def _elapsed(self) -> float:
@@ -374,6 +371,7 @@ class Run:
             rate=last.rate,
             norm=last.norm,
             tokens_per_second=sum(step.tokens for step in steps) / (time.perf_counter() - began),
+            unit=self.prepared.batches.unit,
             seconds=self.state.seconds,
         )
         if self.ranks.first:

@@ -60,7 +60,10 @@ def test_files(data: str | None, analogies: bool) -> list[Path]:
 
 
 def word_similarity(table: WordTable, path: str | Path) -> WordSimilarity:
-    """The rank correlation of cosines with the judgements of a file: lines of two words and a number, with tabs."""
+    """The rank correlation of cosines with the judgements of a file: lines of two words and a number, with tabs.
+
+    The first line may have the names of the columns.
+    """
     cosines, judged, pairs = list[float](), list[float](), 0
     for number, line in enumerate(iterate_lines(path), 1):
         fields = line.split("\t") if "\t" in line else line.split()
@@ -69,6 +72,8 @@ def word_similarity(table: WordTable, path: str | Path) -> WordSimilarity:
         try:
             first, second, judgement = fields[0].strip(), fields[1].strip(), float(fields[2])
         except (IndexError, ValueError):
+            if number == 1 and len(fields) > 2:  # the names of the columns
+                continue
             cure = "give lines of two words and a number, with tabs between them"
             raise UserError(f"{path}, line {number}: no pair of words with a number; {cure}.") from None
         places = table.place(first), table.place(second)

@@ -29,7 +29,7 @@ LAYERS = ("last", "first", "mix", "all", "cove")
 
 
 @dataclass(frozen=True, eq=False)
-class WordVectors:
+class EmbeddedWords:
     """The words of a text, which are its parts between spaces, and their vectors."""
 
     words: tuple[str, ...]
@@ -38,7 +38,7 @@ class WordVectors:
 
 
 @dataclass(frozen=True, eq=False)
-class WordText:
+class ReadText:
     """A text as a model reads it: ids (T,) or characters (T, C), and the word of each place; -1: of none."""
 
     ids: Ids
@@ -52,7 +52,7 @@ def embed_words(
     carry: int = 0,
     batch_tokens: int = BATCH_TOKENS,
     first: int = 1,
-) -> list[WordVectors]:
+) -> list[EmbeddedWords]:
     """The vectors of the words of each text: the mean of the states of a word's pieces.
 
     `layers` is last; first, the input embeddings; mix, the mean of all layers (a scalar mix with equal weights); or
@@ -72,7 +72,7 @@ def iterate_words(
     carry: int = 0,
     batch_tokens: int = BATCH_TOKENS,
     first: int = 1,
-) -> Iterator[list[WordVectors]]:
+) -> Iterator[list[EmbeddedWords]]:
     """`embed_words` of texts that arrive in parts: the vectors of each part. With `carry=n` a part has n texts."""
     check_layers(layers)
     config, module = model.module.config, cast(Any, model.module)
@@ -98,7 +98,7 @@ def iterate_words(
         for number, words in enumerate(split):
             kept = sorted(set(read[number].owners.tolist()) - {-1})  # words beyond the model's limit have no vector
             places = tuple(spans[number][word] for word in kept)
-            results.append(WordVectors(tuple(words[word] for word in kept), places, found[number]))
+            results.append(EmbeddedWords(tuple(words[word] for word in kept), places, found[number]))
         yield results
         first += len(texts)
 
@@ -151,14 +151,14 @@ def ends(model: Loaded) -> tuple[list[int], list[int]]:
     return [] if special.prefix is None else [special.prefix], [] if special.suffix is None else [special.suffix]
 
 
-def _spelled(model: Loaded, words: Sequence[str]) -> WordText:
+def _spelled(model: Loaded, words: Sequence[str]) -> ReadText:
     """The characters of words between the two ends of a sentence, which belong to no word, in the model's direction."""
     order = slice(None, None, -1 if model.reads_backward else None)
     characters = sentence_characters(words, model.module.config.characters)
-    return WordText(characters[order], np.array([-1, *range(len(words)), -1][order]))
+    return ReadText(characters[order], np.array([-1, *range(len(words)), -1][order]))
 
 
-def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str]], first: int) -> list[WordText]:
+def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str]], first: int) -> list[ReadText]:
     """The tokens of texts with special tokens around them, each within the model's limit."""
     before, after = ends(model)
     most = None if model.longest is None else max(model.longest - len(before) - len(after), 0)
@@ -169,7 +169,7 @@ def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str
         kept = cut(model, list(range(len(ids))), most, first + number)
         all_ids = [*before, *(ids[place] for place in kept), *after]
         all_owners = [-1] * len(before) + [owners[place] for place in kept] + [-1] * len(after)
-        found.append(WordText(np.array(all_ids, np.int64), np.array(all_owners, np.int64)))
+        found.append(ReadText(np.array(all_ids, np.int64), np.array(all_owners, np.int64)))
     return found
 
 
@@ -191,7 +191,7 @@ def _owners(tokenizer: Tokenizer, ids: list[int], words: Sequence[str], number: 
     )
 
 
-def _vectors(model: Loaded, read: Sequence[WordText], layers: str, state: Any) -> tuple[list[Vectors], Any]:
+def _vectors(model: Loaded, read: Sequence[ReadText], layers: str, state: Any) -> tuple[list[Vectors], Any]:
     """The vectors of the words of texts that are read at once, from a state on, and the state after them.
 
     Without a state, texts start from zeros, and there is none after them.

@@ -14,11 +14,23 @@ import pytest
 from rich.console import Console, RenderableType
 
 from regard.render import AttentionView, Layer
-from regard.render.charts import curve_svg, heatmap_svg
+from regard.render.charts import curve_svg, heatmap_svg, scatter_svg
 from regard.render.html import report_html
 from regard.render.terminal import sections_text
 from regard.render.view_data import Unknown
-from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, LineGallery, Pre, Section, Table, Text
+from regard.report.sections import (
+    Curve,
+    Gallery,
+    Heatmap,
+    Heatmaps,
+    Line,
+    LineGallery,
+    Pre,
+    Scatter,
+    Section,
+    Table,
+    Text,
+)
 
 FOLDER = Path(__file__).parent / "drawn"
 
@@ -81,6 +93,14 @@ MANY = Curve(
     log_y=True,
     log_x=True,
 )
+POINTS = Scatter(
+    "points",
+    "component 1",
+    "component 2",
+    [(0.5, 0.25), (0.0, 1.0), (1.0, -0.1), (1.0, 0.5)],
+    ["asked", "<near>", "far", "also near"],
+    ["question", "nearest", "others", "nearest"],
+)
 SIGNS = Heatmap("signs", "across", "down", [[1.0, -2.0, 0.5], [0.005, math.nan, 1.5]], ["a", "bcd"], ["x", "y", "z"])
 SMALL = Heatmap("small", "across", "down", np.arange(24).reshape(2, 12) / 40, side=5, vmax=1.0)
 REPORT: list[Section] = [
@@ -128,6 +148,7 @@ DRAWN: dict[str, Callable[[], str]] = {
     "curve-many": lambda: curve_svg(MANY),
     "curve-empty": lambda: curve_svg(Curve("Nothing", "x", "y", [Line("none", [], [])])),
     "curve-constant": lambda: curve_svg(Curve("", "x", "y", [Line("c", [3, 4], [-5, -5])])),
+    "scatter": lambda: scatter_svg(POINTS),
     "heatmap-signs": lambda: heatmap_svg(SIGNS),
     "heatmap-small": lambda: heatmap_svg(SMALL),
     "report": page,

@@ -5,7 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from regard.render.formatting import Markup, bdi, escape, graphemes, isolate, labels, tag, truncate, visible
+from regard.render.formatting import (
+    Markup,
+    bdi,
+    escape,
+    format_distinct,
+    graphemes,
+    isolate,
+    labels,
+    tag,
+    truncate,
+    visible,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +78,10 @@ def test_an_element_escapes_its_attributes_and_its_text():
         '<p title="&quot;&gt;&lt;b&gt;" width="1.24" rx="2">x &amp; y<i/></p>'
     )
     assert tag("rect", {}) == "<rect/>"
+
+
+def test_numbers_have_the_decimals_that_tell_them_apart() -> None:
+    assert format_distinct([0.91, 0.5]) == ["0.910", "0.500"]
+    assert format_distinct([0.99998, 0.99997, 0.5]) == ["0.99998", "0.99997", "0.50000"]
+    assert format_distinct([1.0, 1.0, 1 - 1e-8]) == ["1.000"] * 3  # equal up to rounding
+    assert format_distinct([]) == []

@@ -39,3 +39,14 @@ def test_few_columns_are_as_wide_as_their_names() -> None:
     names = ["bad", "good", "indifferent"]
     picture = heatmap_svg(Heatmap("", "predicted", "true", np.eye(3), names, names))
     assert all(picture.count(f">{name}<") == 2 for name in names)  # below its column and beside its row
+
+
+def test_wide_cells_have_their_numbers_and_the_key_has_two_digits() -> None:
+    values = [[0.07123, 0.17], [0.001, 0.94274]]
+    wide = heatmap_svg(Heatmap("", "layer", "task", values, ["a", "b"], ["embedding", "layer 1"]))
+    assert [f">{number}</text>" in wide for number in ("0.07", "0.17", "0.00", "0.94")] == [True, True, False, True]
+    assert wide.count(">0.94<") == 2  # the cell, and the end of the key
+    assert "b, layer 1: 0.94274" in wide  # on hover
+    narrow = heatmap_svg(Heatmap("", "layer", "task", values, side=30))
+    assert ">0.07<" not in narrow
+    assert ">-12.5<" in heatmap_svg(Heatmap("", "", "", [[-12.46, 3.0]], columns=["a long name", "b"]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from regard.render import AttentionView, Layer
+from regard.render.charts import curve_svg
 from regard.render.html import report_html
 from regard.report.sections import Curve, Gallery, Line, Pre, Table, Text
 
@@ -87,13 +88,17 @@ def test_numbers_are_aligned_right_and_the_best_are_marked():
 
 
 def test_a_vector_keeps_its_spaces_and_a_caption_has_its_full_title():
-    rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
-    page = report_html("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
-    assert [cells_of(page, name)[1] for name, _ in rows] == [
-        ("vector", rows[0][1]),
-        ("vector", rows[1][1]),
-        ("", rows[2][1]),
+    """A column has one style: that of vectors, if all of its cells are vectors."""
+    rows = [
+        ["a", " 1.00 -0.50  2.00 …", "1.00 2.00"],
+        ["b", "+1.00 -0.50 | -2.00 +0.50", "masked 1.00"],
+        ["c", "-1.00  0.50", ""],
+        ["d", "", ""],
     ]
+    table = Table("", ["", "vector", "mixed"], rows)
+    page = report_html("t", [table, Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
+    for name, vector, mixed in rows:
+        assert cells_of(page, name)[1:] == [("vector", vector), ("", mixed)]
     assert '<figcaption title="a &amp; b"><bdi>a &amp; b</bdi></figcaption>' in page
 
 
@@ -123,3 +128,27 @@ def test_a_value_that_is_no_number_is_never_the_best():
         "t", [Table("S", ["a", "loss"], [["x", float("nan")], ["y", 2.0], ["z", 3.0]], "", {"loss": "low"})]
     )
     assert [cells_of(page, name)[1][0] for name in "xyz"] == ["figure", "figure best", "figure"]
+
+
+def ticks_of(picture: str) -> list[str]:
+    """The labels below the x axis."""
+    return [part.partition("<")[0] for part in re.findall(r'class="quiet middle" x="[^"]*" y="344">(.*)', picture)]
+
+
+def test_ticks_are_at_the_measured_points_if_there_are_few() -> None:
+    few = [2, 6, 10, 14, 18]
+    found = ticks_of(curve_svg(Curve("", "x", "y", [Line("a", few, few), Line("b", [6, 18], [1, 2])])))
+    assert found == [str(x) for x in few]
+    for xs in (list(range(1, 40)), [0.5, 3, 9.5], [1, 2, 3, 1000]):  # many, no whole numbers, labels without room
+        found = ticks_of(curve_svg(Curve("", "x", "y", [Line("a", xs, xs)])))
+        assert 3 <= len(found) <= 7
+        assert "3" not in found
+
+
+def test_lines_that_coincide_are_striped() -> None:
+    """Each is seen, and a point names all of them."""
+    lines = [Line(name, [0, 1], ys) for name, ys in [("a", [0, 0]), ("b", [0, 1]), ("c", [0, 0]), ("d", [0, 0])]]
+    picture = curve_svg(Curve("", "x", "y", lines))
+    assert [picture.count(f'stroke-dasharray="18 36" stroke-dashoffset="{at}"') for at in (0, -18, -36)] == [1, 1, 1]
+    assert picture.count("<title>a · c · d: 0, 0</title>") == 3
+    assert picture.count("<title>b: 0, 0</title>") == 1

@@ -12,8 +12,9 @@ from rich.console import Console
 import regard
 from regard.render import AttentionView, Layer
 from regard.render.formatting import Markup, lines, tag
+from regard.render.html import report_html
 from regard.render.terminal import sections_text
-from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, Pre, Table, Text
+from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, MarkedText, Pre, Table, Text
 
 
 def test_text_and_attributes_are_escaped_and_elements_are_not() -> None:
@@ -62,3 +63,12 @@ def test_sections_in_the_terminal() -> None:
     assert printed[5:11] == ["T", "      length", "name       8  kind", "a      1,234  <x>", "b          –  yy", "note"]
     assert printed[12:14] == ["P", "  a  b"]
     assert not any(name in captured.get() for name in ("loss", "H", "G"))
+
+
+def test_a_marked_part_is_bold_and_keeps_its_asterisks_in_plain_text() -> None:
+    table = Table("", ["", "text"], [["a", MarkedText("we <play> it", 3, 9)]])
+    console = Console(force_terminal=True, color_system="standard")
+    with console.capture() as captured:
+        console.print(sections_text([table]))
+    assert "we \x1b[1m*<play>*\x1b[0m it" in captured.get()
+    assert "<td>we <b>&lt;play&gt;</b> it</td>" in report_html("", [table]).replace(' class=""', "")

@@ -38,8 +38,9 @@ def neighbours(
 
     With --text FILE, DIR is any model that reads text, and the question is a sentence with one word in asterisks. The
     occurrences of this word in FILE are compared by the vectors of the last layer in their sentences; the words nearest
-    to its static vector stand beside them: its vector in a model of word vectors, else its row of the input embedding.
-    -o page.html draws all occurrences in two dimensions (principal components), with the sentences on hover.
+    to its static vector stand beside them: its vector in a model of word vectors, else its row of the input embedding;
+    of an ELMo, which has no such table, words of FILE. -o page.html draws all occurrences in two dimensions (principal
+    components), with the sentences on hover.
 
     \b
     Examples:
@@ -49,6 +50,7 @@ def neighbours(
       regard neighbours bert/ "the children *play* in the yard" --text lines.txt -o play.html
     """
     from regard import verbs
+    from regard.render.formatting import format_distinct
 
     if text is not None:
         _print_occurrences(options.opened(run, device), " ".join(question or []), text, top, out, json)
@@ -61,7 +63,7 @@ def neighbours(
     if json:
         print_line({"question": " ".join(question), "neighbours": [one._asdict() for one in found]})
         return
-    rows = [[one.word, f"{one.cosine:.3f}"] for one in found]
+    rows = [[one.word, cosine] for one, cosine in zip(found, format_distinct([one.cosine for one in found]))]
     SafeConsole().print(grid(f"Nearest to {' '.join(question)}", ["word", "cosine"], rows))
 
 
@@ -96,33 +98,40 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
     """The nearest occurrences beside the nearest words, and the picture of all occurrences."""
     from itertools import zip_longest
 
-    from regard.report.sections import Scatter, Table
+    from regard.render.formatting import format_distinct
+    from regard.report.sections import Cell, Scatter, Table
 
-    rows = [
-        [
-            f"{one.cosine:.3f}" if one else "",
-            one.occurrence.marked if one else "",
-            other.word if other else "",
-            f"{other.cosine:.3f}" if other else "",
-        ]
-        for one, other in zip_longest(found.near, found.static)
-    ]
     note = (
         f"The vectors are those of {model}; {len(found.occurrences):,} occurrences of “{found.query.word}” in {text} "
-        "were compared. Left: by the vector in context, of the last layer. Right: by the static vector, which is the "
-        "same in every sentence."
     )
-    if not found.static:
-        note += f" “{found.query.word}” has no static vector of its own in this model."
+    if found.in_context:
+        note += "were compared, each by its vector in its sentence, of the last layer."
+    else:
+        note += "were found. This model has one vector for a spelling, so that the sentence makes no difference."
+    columns = ["cosine", "occurrence"]
+    cosines = format_distinct([one.cosine for one in found.near])
+    rows: list[list[Cell]] = [[cosine, one.occurrence] for cosine, one in zip(cosines, found.near)]
+    if found.static:
+        columns += ["static neighbour", "cosine "]
+        cosines = format_distinct([one.cosine for one in found.static])
+        others: list[list[Cell]] = [[one.word, cosine] for one, cosine in zip(found.static, cosines)]
+        rows = [[*left, *right] for left, right in zip_longest(rows, others, fillvalue=["", ""])]
+        note += " A static neighbour is a word whose static vector, the same in every sentence, is near."
+    table = Table(f"Nearest to “{found.query.word}” in “{found.query.text}”", columns, rows, note)
+    if not found.in_context:
+        return [table]  # a picture of the occurrences has one point
     near = {one.occurrence for one in found.near}
-    groups = ["the question", *("nearest" if one in near else "others" for one in found.occurrences)]
-    return [
-        Table(f"Nearest to: {found.query.marked}", ["cosine", "occurrence", "static neighbour", "cosine "], rows, note),
-        Scatter(
-            "All occurrences in two dimensions",
-            found.points,
-            [found.query.marked, *(one.marked for one in found.occurrences)],
-            groups,
-            "The first two principal components of the vectors. Hover over a point to read its sentence.",
-        ),
-    ]
+    groups = [0, *(1 if one in near else 2 for one in found.occurrences)]
+    order = sorted(range(len(groups)), key=groups.__getitem__)
+    texts = ["{}“{}”{}".format(*one.parts) for one in [found.query, *found.occurrences]]
+    first, second = (f"component {at} ({part:.0%} of the variance)" for at, part in enumerate(found.variance, 1))
+    picture = Scatter(
+        "All occurrences in two dimensions",
+        first,
+        second,
+        [found.points[at] for at in order],
+        [texts[at] for at in order],
+        [("the question", "nearest", "others")[groups[at]] for at in order],
+        "The first two principal components of the vectors. Hover over a point to read its sentence.",
+    )
+    return [table, picture]

@@ -247,7 +247,8 @@ def _weights(results: Sequence[TaskResult], titles: Sequence[str]) -> Heatmap:
 
 def _word_table(results: Sequence[TaskResult], titles: Sequence[str], word: Tensor) -> Table:
     def numbers(vector: Sequence[float]) -> str:
-        return " ".join(f"{value:+.2f}" for value in [*vector[:3], *vector[len(vector) // 2 :][:3]])
+        halves = vector[:3], vector[len(vector) // 2 :][:3]
+        return " | ".join(" ".join(f"{value:+.2f}" for value in half) for half in halves)
 
     rows = [
         [title, numbers(layer), *(f"{one.weights[at]:.2f}" for one in results)]

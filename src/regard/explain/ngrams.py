@@ -47,6 +47,7 @@ lowest that this grammar allows. The difference is what the words before the las
 tree” the bigram expects a singular verb, because a verb after “tree” is mostly one of “tree”, and most of the sentences
 that it generates break the grammar.
 """
+COLUMNS = 16  # words that follow others, in the picture
 AGREEMENT = "the dogs behind a tree"  # the verb agrees with a noun that is not the last one
 SENTENCES, SHOWN = 200, 4  # that each model generates, and that are printed; also pairs that are shown of each word
 
@@ -166,13 +167,16 @@ def _pair_table(model: Loaded, pairs: Sequence[dict[str, Any]]) -> Table:
 
 
 def _pair_map(model: Loaded, words: Sequence[str]) -> Heatmaps:
-    """P(v | u) without smoothing for the most frequent words u, and the same words v."""
+    """P(v | u) without smoothing for the most frequent words u, and the words v that follow these most often."""
     bigram = cast(Bigram, model.module)
-    names = model.target_tokenizer.pieces(range(bigram.config.vocab))
+    vocab = torch.arange(bigram.config.vocab)
+    names = model.target_tokenizer.pieces(vocab.tolist())
     ids = torch.tensor([names.index(word) for word in words])
-    parts = bigram.count(ids[:, None], ids) / bigram.first[ids][:, None].clamp(min=1)
-    drawn = Heatmap("C(u v) / C(u)", "v", "u", parts.numpy(), words, words)
-    return Heatmaps("Which of these words follow each other", [drawn])
+    counts = bigram.count(ids[:, None], vocab)  # (words, vocab)
+    often = counts.sum(0).argsort(descending=True, stable=True)[:COLUMNS]
+    parts = counts[:, often] / bigram.first[ids][:, None].clamp(min=1)
+    drawn = Heatmap("C(u v) / C(u)", "v", "u", parts.numpy(), words, [names[v] for v in often.tolist()])
+    return Heatmaps("Which words follow these", [drawn])
 
 
 def _result_table(results: Sequence[ModelResult], vocab: int, lowest: float | None) -> Table:

@@ -1,8 +1,9 @@
 """The pictures of a report as SVG: curves and heatmaps, with their numbers on hover, and connections."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from rich.cells import cell_len
@@ -13,7 +14,17 @@ from regard.report.sections import Connections, Curve, Heatmap, Scatter
 
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
-DASHES = (None, "7 4", "2 4", "10 4 2 4")  # lines differ without colour too
+DASHES = (None, "7 4", "2 4", "10 4 2 4", "14 8", "9 4 2 4 2 4", "1 8", "5 11")  # lines differ without colour too
+STRIPE = 18  # pixels of a colour where lines coincide
+MAX_TICKS = 10  # of measured points
+SHAPES = (  # of the points of each group, around their place
+    "m0-10l2.5 6.6 7 .3-5.5 4.4 1.9 6.8-5.9-3.9-5.9 3.9 1.9-6.8-5.5-4.4 7-.3z",  # a star
+    "m0-6l5.5 9.5h-11z",  # a triangle
+    "m-4.5 0a4.5 4.5 0 1 0 9 0 4.5 4.5 0 1 0-9 0z",  # a circle
+    "m-4-4h8v8h-8z",  # a square
+    "m0-6l5 6-5 6-5-6z",  # a diamond
+)
+Placed = tuple[float, float, float, float]  # a point: x and y in pixels, x and y
 MAX_POINTS = 120  # points per line that show their numbers on hover
 ROW_HEIGHT = 48  # pixels between two rows of connections
 ROW_WIDTH = 860  # pixels for all cells of a row
@@ -21,13 +32,14 @@ ROW_WIDTH = 860  # pixels for all cells of a row
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps values to pixels, and chooses the ticks."""
+    """Maps values to pixels, and chooses the ticks, unless they are given."""
 
     low: float
     high: float
     start: float
     end: float
     log: bool = False
+    given: Sequence[float] = ()  # the ticks; empty: round numbers
 
     def at(self, value: float) -> float:
         low, high, value = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
@@ -35,6 +47,8 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """Round numbers; on a logarithmic axis, powers of ten and their multiples if at least three are in range."""
+        if self.given:
+            return list(self.given)
         step = _round_step((self.high - self.low) / 5)
         even = [k * step for k in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
         if not self.log:
@@ -51,29 +65,30 @@ class Axis:
 def curve_svg(curve: Curve) -> Markup:
     """All lines over one pair of axes, as SVG.
 
-    A line has a gap where a point is not finite (or not positive, on a logarithmic axis).
+    A line has a gap where a point is not finite (or not positive, on a logarithmic axis). Lines that
+    coincide have stripes in all of their colours.
     """
     series = [
         [(x, y) if _drawable(x, curve.log_x) and _drawable(y, curve.log_y) else None for x, y in zip(one.xs, one.ys)]
         for one in curve.lines
     ]
     points = [point for one in series for point in one if point]
-    legend, rows = _legend([one.name for one in curve.lines], 52 if curve.title else 28)
+    names = [one.name for one in curve.lines]
+    legend, rows = _legend(names, 52 if curve.title else 28, lambda index, x, y: _path(index, f"M{x:g} {y:g}h26"))
     top = (44 if curve.title else 20) + 20 * rows
-    x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x)
+    x_axis = _measured(_axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x), {x for x, _ in points})
     ends = [y + sign * half for one in curve.lines for y, half in zip(one.ys, one.spread) for sign in (-1, 1)]
     ys = [*(y for _, y in points), *(end for end in ends if _drawable(end, curve.log_y))]
     y_axis = _axis(ys, HEIGHT - BOTTOM, top + 8, curve.log_y)
     body = [
         *([label(curve.title, 20, 30, "heading")] if curve.title else []),
         *legend,
-        *_grid(x_axis, y_axis),
-        label(curve.x_label, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "middle"),
-        vertical_label(curve.y_label, 16, (top + HEIGHT - BOTTOM) / 2),
+        *_frame(x_axis, y_axis, curve.x_label, curve.y_label),
     ]
-    for index, (one, values) in enumerate(zip(curve.lines, series)):
-        places = [point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values]
-        body += _series(index, one.name, places)
+    placed = [[point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values] for values in series]
+    for index, (one, places) in enumerate(zip(curve.lines, placed)):
+        same = [at for at, others in enumerate(placed) if _coincide(places, others)]
+        body += _series(index, " · ".join(names[at] for at in same), places, same)
         for point, half in zip(places, one.spread):
             if point and half and _drawable(point[3] - half, curve.log_y):
                 low, high = (y_axis.at(point[3] + sign * half) for sign in (-1, 1))
@@ -83,17 +98,24 @@ def curve_svg(curve: Curve) -> Markup:
 
 
 def scatter_svg(section: Scatter) -> Markup:
-    """The points of all groups, each with its text on hover; a later group is drawn above an earlier one."""
+    """The points of all groups, each with its text on hover; the first group is above the others."""
     names = list(dict.fromkeys(section.groups))
-    legend, rows = _legend(names, 28)
-    x_axis = _axis([x for x, _ in section.points], LEFT, WIDTH - RIGHT, False)
-    y_axis = _axis([y for _, y in section.points], HEIGHT - BOTTOM, 28 + 20 * rows, False)
-    body = [*legend, *_grid(x_axis, y_axis)]
-    drawn = sorted(zip(section.groups, section.points, section.texts), key=lambda one: names.index(one[0]))
-    for group, (x, y), text in drawn:
-        place = {"cx": f"{x_axis.at(x):.1f}", "cy": f"{y_axis.at(y):.1f}", "r": 5}
-        mark = {"class": f"line s{names.index(group) % 8}", **place, "pointer-events": "all"}
-        body.append(tag("circle", mark, tag("title", {}, f"{group}: {text}")))
+    legend, rows = _legend(names, 28, lambda index, x, y: _point(index, x + 13, y))
+    top = 28 + 20 * rows
+    x_axis, y_axis = (
+        _axis([point[at] for point in section.points], *ends, False, room=0.03)
+        for at, ends in enumerate([(LEFT, WIDTH - RIGHT), (HEIGHT - BOTTOM, top)])
+    )
+    body = [*legend, *_frame(x_axis, y_axis, section.x_label, section.y_label)]
+    drawn = sorted(
+        (
+            (names.index(group), place, text)
+            for group, place, text in zip(section.groups, section.points, section.texts)
+        ),
+        key=lambda one: -one[0],
+    )
+    for index, (x, y), text in drawn:
+        body.append(_point(index, x_axis.at(x), y_axis.at(y), tag("title", {}, f"{names[index]}: {text}")))
     return svg_element(WIDTH, HEIGHT, section.title, body)
 
 
@@ -107,23 +129,38 @@ def _round_step(minimum: float) -> float:
     return next(multiple * decade for multiple in (1, 2, 5, 10) if multiple * decade >= minimum * (1 - 1e-9))
 
 
-def _axis(values: list[float], start: float, end: float, log: bool) -> Axis:
-    """An axis over the range of the values. A range of one point is widened; a linear y axis ends at ticks."""
+def _axis(values: list[float], start: float, end: float, log: bool, room: float = 0.0) -> Axis:
+    """An axis over the range of the values, with `room`, a part of the range, beyond both ends.
+
+    A range of one point is widened; a linear y axis ends at ticks.
+    """
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if high - low <= 1e-12 * max(1.0, abs(high)):
         low, high = (low / 2, high * 2) if log else (low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2)
+    low, high = low - room * (high - low), high + room * (high - low)
     if start > end and not log:
         step = _round_step((high - low) / 5)
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     return Axis(low, high, start, end, log)
 
 
+def _measured(axis: Axis, values: Collection[float]) -> Axis:
+    """The axis with a tick at each of the values, if they are a few whole numbers with room for their labels."""
+    ticks = sorted(values)
+    if len(ticks) > MAX_TICKS or not all(float(tick).is_integer() for tick in ticks):
+        return axis
+    halves = [len(_format_tick(tick)) * LETTER / 2 for tick in ticks]
+    ends = [(axis.at(tick) - half, axis.at(tick) + half) for tick, half in zip(ticks, halves)]
+    fits = all(right + 6 < left for (_, right), (left, _) in pairwise(ends))
+    return replace(axis, given=ticks) if fits else axis
+
+
 def _format_tick(value: float) -> str:
     return f"{value:,.10g}"
 
 
-def _legend(names: Sequence[str], y: float) -> tuple[list[Markup], int]:
-    """A sample of each line with its name, and the number of rows that they need."""
+def _legend(names: Sequence[str], y: float, sample: Callable[[int, float, float], Markup]) -> tuple[list[Markup], int]:
+    """A sample of each line or group, 26 pixels wide, with its name, and the number of rows that they need."""
     parts: list[Markup] = []
     x, row = 20.0, 0
     for index, name in enumerate(names):
@@ -131,17 +168,30 @@ def _legend(names: Sequence[str], y: float) -> tuple[list[Markup], int]:
         if x > 20 and x + length > WIDTH - RIGHT:
             x, row = 20.0, row + 1
         at = y + 20 * row
-        parts += [_path(index, f"M{x:g} {at - 4:g}h26"), label(name, x + 34, at)]
+        parts += [sample(index, x, at - 4), label(name, x + 34, at)]
         x += length
     return parts, row + 1 if names else 0
 
 
-def _path(index: int, d: str) -> Markup:
-    """A path in the style of the line with this index."""
-    return tag("path", {"class": f"line s{index % 8}", "d": d, "stroke-dasharray": DASHES[index % len(DASHES)]})
+def _path(index: int, d: str, same: Sequence[int] = ()) -> Markup:
+    """A path in the style of the line with this index; `same` are all lines that coincide with it, itself included."""
+    dashes, offset = DASHES[index % len(DASHES)], None
+    if len(same) > 1:
+        dashes, offset = f"{STRIPE} {STRIPE * (len(same) - 1)}", -STRIPE * same.index(index)
+    return tag(
+        "path",
+        {"class": f"line s{index % 8}", "d": d, "stroke-dasharray": dashes, "stroke-dashoffset": offset},
+    )
 
 
-def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[Markup]:
+def _point(index: int, x: float, y: float, *tooltip: Markup) -> Markup:
+    """A point in the shape and colour of the group with this index."""
+    style = {"class": f"point s{index % 8}", "fill-opacity": 0.3 if index else None}
+    return tag("path", {**style, "d": f"M{x:.1f} {y:.1f}{SHAPES[index % len(SHAPES)]}"}, *tooltip)
+
+
+def _frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> Iterator[Markup]:
+    """The two axes with their ticks and names."""
     left, right, base = x_axis.start, x_axis.end, y_axis.start
     for tick in y_axis.ticks():
         y = y_axis.at(tick)
@@ -152,10 +202,19 @@ def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[Markup]:
         x = x_axis.at(tick)
         yield tag("path", {"class": "axis", "d": f"M{x:.1f} {base:g}v5"})
         yield label(_format_tick(tick), x, base + 20, "quiet middle")
+    yield label(x_label, (left + right) / 2, HEIGHT - 14, "middle")
+    yield vertical_label(y_label, 16, (y_axis.end + base) / 2)
 
 
-def _series(index: int, name: str, points: Sequence[tuple[float, float, float, float] | None]) -> Iterator[Markup]:
-    """The path of a line, and circles that show the numbers on hover. A point is (x and y in pixels, x and y)."""
+def _coincide(line: Sequence[Placed | None], other: Sequence[Placed | None]) -> bool:
+    """Whether the points of two lines are at the same places, to the pixel."""
+    return len(line) == len(other) and all(
+        one is two if one is None or two is None else math.dist(one[:2], two[:2]) < 1 for one, two in zip(line, other)
+    )
+
+
+def _series(index: int, name: str, points: Sequence[Placed | None], same: Sequence[int]) -> Iterator[Markup]:
+    """The path of a line, and circles that show the numbers on hover."""
     drawn = [point for point in points if point]
     dot = "m-4 0h8" if len(drawn) == 1 else "h.01"  # a dash for the only point, a dot for a point without neighbours
     path, previous = "", None
@@ -164,7 +223,7 @@ def _series(index: int, name: str, points: Sequence[tuple[float, float, float, f
             position = f"{point[0]:.1f} {point[1]:.1f}"
             path += f"L{position}" if previous else f"M{position}{dot}"
         previous = point
-    yield _path(index, path)
+    yield _path(index, path, same)
     stride = max(1, math.ceil(len(drawn) / MAX_POINTS))
     for px, py, x, y in drawn[::stride]:
         tooltip = tag("title", {}, f"{name}: {_format_tick(x)}, {format_number(y)}")
@@ -196,7 +255,7 @@ def connections_svg(section: Connections) -> Markup:
 
 
 def heatmap_svg(heat: Heatmap) -> Markup:
-    """The picture: cells with their numbers on hover, both axes, and the colour key."""
+    """The picture: cells with their numbers on hover, and inside if there is room, both axes, and the colour key."""
     values = np.asarray(heat.values, dtype=np.float64)
     down, across = values.shape
     rows = heat.rows or [str(at) for at in range(down)]
@@ -206,6 +265,9 @@ def heatmap_svg(heat: Heatmap) -> Markup:
     left = round(MARGIN + 34 + max(map(cell_len, rows), default=0) * LETTER)
     top, bottom = MARGIN + 8, MARGIN + 8 + side * down
     most, size = heat.scale_max, side - (1 if side > 8 else 0)
+    decimals = max(0, 2 - math.floor(math.log10(most)) - (most < 1))  # 0.94 and 1.25, but 12.5 and 125
+    numbers = [[f"{value:.{decimals}f}" for value in row] for row in values]
+    room = max((cell_len(each) for row in numbers for each in row), default=0) * LETTER + 6 <= side
     body = [tag("rect", {"class": "slot", **box(left, top, side * across, side * down)})]
     for i, j in np.ndindex(values.shape):
         value = float(values[i, j])
@@ -213,14 +275,18 @@ def heatmap_svg(heat: Heatmap) -> Markup:
             tooltip = tag("title", {}, f"{rows[i]}, {columns[j]}: {format_number(value)}")
             place = box(left + j * side, top + i * side, size, size)
             body.append(tag("rect", {**ink(value / most), **place}, tooltip))
+            if room:
+                kind = "number middle" + " paper" * (abs(value / most) > 0.65)  # light on dark, or dark on light
+                body.append(label(numbers[i][j], left + (j + 0.5) * side, top + (i + 0.5) * side + 4, kind))
     for at in range(0, down, -(-14 // side)):  # where cells are small, only every second, third … name
         body.append(label(rows[at], left - 7, top + (at + 0.5) * side + 4, "quiet end"))
     for at in range(0, across, max(1, -(-widest // side))):
         body.append(label(columns[at], left + (at + 0.5) * side, bottom + 17, "quiet middle"))
-    low = format_number(-most) if (values < 0).any() else "0"
+    end = format_number(round(most, decimals))
+    low = f"-{end}" if (values < 0).any() else "0"
     body += [
         label(heat.x_label, left + side * across / 2, bottom + 38, "middle"),
         vertical_label(heat.y_label, 18, (top + bottom) / 2),
-        *colour_key(low, format_number(most), left, bottom + 52),
+        *colour_key(low, end, left, bottom + 52),
     ]
     return svg_element(max(left + side * across + MARGIN, left + 190), bottom + 84, heat.title, body)

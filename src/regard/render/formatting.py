@@ -12,7 +12,7 @@ import regex
 from rich.cells import cell_len
 
 from regard.render.view_data import Unknown
-from regard.report.sections import Cell
+from regard.report.sections import Cell, MarkedText
 
 # 12, -3.5, 1,234, 2e-4, with an optional spread or unit
 _NUMBER = re.compile(
@@ -105,24 +105,32 @@ def format_number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def format_distinct(values: Sequence[float], least: int = 3, most: int = 6) -> list[str]:
+    """Numbers with as many decimals as tell them apart, from `least` to `most`; equal numbers stay equal."""
+    shown = [[f"{value:.{decimals}f}" for value in values] for decimals in range(least, most + 1)]
+    return next(each for each in shown if len(set(each)) == len(set(shown[-1])))
+
+
 def cell_value(cell: Cell) -> float | None:
     """The number that a cell begins with; None if the cell is no number."""
-    if not isinstance(cell, str):
-        return None if cell is None or cell != cell else float(cell)
-    found = _NUMBER.match(cell)
+    if isinstance(cell, int | float):
+        return None if cell != cell else float(cell)
+    found = _NUMBER.match(cell) if isinstance(cell, str) else None
     return float(found[1].replace(",", "").replace("−", "-")) if found else None
 
 
 def is_numeric(cells: Sequence[Cell]) -> bool:
     """True if all cells are numbers, apart from empty ones."""
     filled = [cell for cell in cells if cell is not None and cell not in ("", "-", "–")]
-    return bool(filled) and all(not isinstance(cell, str) or cell_value(cell) is not None for cell in filled)
+    return bool(filled) and all(isinstance(cell, float) or cell_value(cell) is not None for cell in filled)
 
 
 def format_cell(cell: Cell) -> str:
     """A cell of a table as text; None is a dash."""
     if cell is None:
         return "–"
+    if isinstance(cell, MarkedText):
+        return cell.marked
     if isinstance(cell, float):
         return f"{cell:,.0f}" if 1000 <= abs(cell) < 1e15 else f"{cell:.4g}"
     return cell if isinstance(cell, str) else f"{cell:,}"

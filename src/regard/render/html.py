@@ -29,6 +29,7 @@ from regard.report.sections import (
     Heatmaps,
     ImageGallery,
     LineGallery,
+    MarkedText,
     Pre,
     Scatter,
     Section,
@@ -39,7 +40,7 @@ from regard.report.sections import (
 
 LARGE = 720  # pixels; wider pictures take the whole width of the page
 _CODE = re.compile(r"`([^`]+)`")
-_VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of numbers separated by spaces
+_VECTOR = re.compile(r"^ *[-+]?\d+\.\d+(?: (?:\| )? *[-+]?\d+\.\d+)+(?: …)?$")  # numbers separated by spaces
 
 
 def save_report(path: Path, title: str, sections: Sequence[Section]) -> Path:
@@ -103,6 +104,7 @@ def _with_code(text: str) -> list[Markup | str]:
 def _table(table: Table) -> Markup:
     columns = [[row[at] for row in table.rows] for at in range(len(table.columns))]
     numeric = [is_numeric(cells) for cells in columns]
+    vectors = [all(_VECTOR.match(format_cell(cell)) for cell in cells if cell not in (None, "")) for cells in columns]
     best = [_best_rows(table, at) for at in range(len(columns))]
     names = [
         tag("th", {"scope": "col", "class": "figure" if number else None}, name.replace("\n", " "))
@@ -111,14 +113,21 @@ def _table(table: Table) -> Markup:
     rows = []
     for i, row in enumerate(table.rows):
         cells = []
-        for at, cell in enumerate(map(format_cell, row)):
-            style = "figure" if numeric[at] else "vector" * bool(_VECTOR.match(cell))
+        for at, (value, cell) in enumerate(zip(row, map(format_cell, row))):
+            style = "figure" if numeric[at] else "vector" * vectors[at]
             direction = "auto" if right_to_left(cell) else None
-            cells.append(tag("td", {"class": f"{style} {'best' * (i in best[at])}".strip(), "dir": direction}, cell))
+            parts = _marked(value) if isinstance(value, MarkedText) else [cell]
+            cells.append(tag("td", {"class": f"{style} {'best' * (i in best[at])}".strip(), "dir": direction}, *parts))
         rows.append(tag("tr", {}, *cells))
     return tag(
         "table", {"class": "report"}, tag("thead", {}, tag("tr", {}, *names)), "\n", tag("tbody", {}, "\n", lines(rows))
     )
+
+
+def _marked(cell: MarkedText) -> list[Markup | str]:
+    """A text with its marked part in bold."""
+    before, part, after = cell.parts
+    return [before, tag("b", {}, part), after]
 
 
 def _best_rows(table: Table, at: int) -> set[int]:

@@ -50,7 +50,11 @@ def table_text(section: report.Table) -> Group:
         style = "" if at else "cyan"
         table.add_column(Text(name), justify="right" if right else "left", style=style, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(format_cell(cell)) for cell in row))
+        cells = [Text(format_cell(cell)) for cell in row]
+        for cell, shown in zip(row, cells):
+            if isinstance(cell, report.MarkedText):
+                shown.stylize("bold", cell.start, cell.end + 2)  # with both asterisks
+        table.add_row(*cells)
     title = [Text(section.title, "bold")] if section.title else []
     return Group(*title, table, *([Text(section.note, "dim")] if section.note else []))
 

@@ -95,7 +95,10 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
     "self-attention": "Attention in which queries, keys and values come from the same text.",
     "softmax": "exp(xᵢ) / Σⱼ exp(xⱼ): positive numbers that sum to one.",
     "spread": "Of logits: their standard deviation.",
-    "state": "What a decoder carries from step to step: hidden vectors, a KV cache, the encoded source.",
+    "state": (
+        "The vector that a layer computes at a position of the text. Of a decoder: what it carries from step to step, "
+        "such as hidden vectors, a KV cache or the encoded source."
+    ),
     "step": "In training: one update of the weights.",
     "teacher forcing": "Training in which the model reads the true target, not its own outputs.",
     "token": "A unit of text with a number (id): a character, a word, a sub-word or a byte.",

@@ -12,7 +12,27 @@ if TYPE_CHECKING:
     from regard.render.view import AttentionView
     from regard.render.view_data import Matrix
 
-Cell = str | int | float | None
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text of which a part, from `start` to `end`, is shown in bold."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """The text before the part, the part, the text after it."""
+        return self.text[: self.start], self.text[self.start : self.end], self.text[self.end :]
+
+    @property
+    def marked(self) -> str:
+        """The text with the part in asterisks."""
+        return "*".join(self.parts)
+
+
+Cell = str | int | float | MarkedText | None
 
 
 @dataclass(frozen=True)
@@ -82,9 +102,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points in a plane. Each has a text that is shown on hover, and belongs to a group."""
+    """Points in a plane. Each has a text that is shown on hover, and belongs to a group.
+
+    The first group is drawn above the others, as stars.
+    """
 
     title: str
+    x_label: str
+    y_label: str
     points: Sequence[tuple[float, float]]
     texts: Sequence[str]
     groups: Sequence[str]  # the name of the group of each point

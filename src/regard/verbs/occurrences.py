@@ -13,35 +13,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.data.characters import words_characters
 from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models.facts import GivesLayers
 from regard.recording import pause_recording
+from regard.report.sections import MarkedText
 from regard.verbs.forced import BATCH_TOKENS, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.neighbours import Neighbour, nearest_rows, unit_vectors, word_table
 from regard.verbs.words import embed_words, ends
 
 MOST = 5000  # occurrences that are compared, at most
+WORDS_AT_ONCE = 1000  # words whose characters are read at a time
 MARKED = re.compile(r"\*([^*]+)\*")
 
 
 @dataclass(frozen=True)
-class Occurrence:
+class Occurrence(MarkedText):
     """A word of a text: the text from `start` to `end`."""
-
-    text: str
-    start: int
-    end: int
 
     @property
     def word(self) -> str:
         return self.text[self.start : self.end]
-
-    @property
-    def marked(self) -> str:
-        """The text with the word in asterisks."""
-        return f"{self.text[: self.start]}*{self.word}*{self.text[self.end :]}"
 
 
 def marked_occurrence(text: str) -> Occurrence:
@@ -127,16 +121,18 @@ def nearest_occurrences(
     return [NearOccurrence(occurrences[at], cosine) for at, cosine in best]
 
 
-def project(vectors: Tensor, axes: int = 2) -> Tensor:
-    """The coordinates (N, axes) of vectors (N, D) on their first principal components.
+def project(vectors: Tensor, axes: int = 2) -> tuple[Tensor, Tensor]:
+    """The coordinates (N, axes) of vectors (N, D) on their first principal components, and their parts of the variance.
 
     The sign of an axis is arbitrary; here the coordinate with the largest absolute value is positive.
     """
     centred = vectors.double() - vectors.double().mean(0)
     left, values, _ = torch.linalg.svd(centred, full_matrices=False)
-    found = F.pad(left * values, (0, max(0, axes - len(values))))[:, :axes]
+    variance = values.square() / values.square().sum().clamp(min=1e-30)
+    missing = max(0, axes - len(values))
+    found, parts = (F.pad(each, (0, missing))[..., :axes] for each in (left * values, variance))
     largest = found.gather(0, found.abs().argmax(0, keepdim=True))
-    return found * torch.where(largest < 0, -1.0, 1.0)
+    return found * torch.where(largest < 0, -1.0, 1.0), parts
 
 
 def centroid_accuracy(vectors: Tensor, senses: Sequence[str]) -> float:
@@ -164,6 +160,8 @@ class OccurrenceNeighbours:
     static: list[Neighbour]  # by its static vector; empty if the word has none
     occurrences: list[Occurrence]  # all that were found in the texts
     points: list[tuple[float, float]]  # the first two principal components of the query and of all occurrences
+    variance: list[float]  # the part of the variance that each of the two components has
+    in_context: bool  # whether the vectors depend on the sentence; False: the model has its word vectors alone
 
 
 def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: int = 10) -> OccurrenceNeighbours:
@@ -172,26 +170,34 @@ def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: 
     found = [each for each in occurrences_of(one.word, texts) if each != one][:MOST]
     if not found:
         raise UserError(f'"{one.word}": the texts do not have this word; give --text FILE with sentences that have it.')
-    vectors = occurrence_layers(model, [one, *found])[-1]
+    layers = occurrence_layers(model, [one, *found])
+    vectors = layers[-1]
     near = nearest_occurrences(vectors[0], vectors[1:], found, top)
-    points = [(x, y) for x, y in project(vectors).tolist()]
-    return OccurrenceNeighbours(one, near, static_neighbours(model, one.word, top), found, points)
+    points, variance = (each.tolist() for each in project(vectors))
+    static = static_neighbours(model, one.word, texts, top)
+    return OccurrenceNeighbours(one, near, static, found, points, variance, in_context=len(layers) > 1)
 
 
-def static_neighbours(model: Loaded, word: str, top: int) -> list[Neighbour]:
+@torch.no_grad()
+def static_neighbours(model: Loaded, word: str, texts: Sequence[str], top: int) -> list[Neighbour]:
     """The words whose static vectors are nearest to that of a word; none if the word has no such vector.
 
-    Of a model of word vectors these are `neighbours`; of another model, the rows of its input embedding.
+    Of a model of word vectors these are `neighbours`; of a model that reads characters, words of the texts; of another
+    model, the rows of its input embedding.
     """
+    embedding, special = cast(Any, model.module.get_submodule(model.module.config.input_embedding)), tuple[int, ...]()
     if model.task.head == "words":
         table = word_table(model)
-        place, words, vectors, special = table.place(word), table.words, table.vectors, tuple[int, ...]()
+        place, words, vectors = table.place(word), table.words, table.vectors
+    elif longest := model.module.config.characters:
+        place, words = 0, list(dict.fromkeys([word, *(one for text in texts for one in text.split())]))
+        spelled = torch.from_numpy(words_characters(words, longest)).to(model.device)
+        vectors = unit_vectors(torch.cat([embedding(some[None])[0] for some in spelled.split(WORDS_AT_ONCE)]))
     else:
-        ids = [] if model.module.config.characters else model.tokenizer.encode(word)
+        ids = model.tokenizer.encode(word)
         if len(ids) != 1 or model.tokenizer.unknown(word):
             return []
         place, words, special = ids[0], model.tokenizer.display_names, model.tokenizer.special_tokens.ids
-        embedding: Any = model.module.get_submodule(model.module.config.input_embedding)
         vectors = unit_vectors(embedding.weight[: len(words)])
     if place is None:
         return []

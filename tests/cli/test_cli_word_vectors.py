@@ -149,7 +149,10 @@ def test_what_vectors_cannot_do_is_told(regard, vectors: Path, arguments: list[s
 
 
 def test_a_model_without_static_vectors_has_no_neighbours(regard, language: Path) -> None:
-    assert "this is a language model, which cannot find neighbours" in regard("neighbours", language, "a").err
+    said = regard("neighbours", language, "a")
+    assert said.code == 2
+    assert "this is a language model, which has no static word vectors; give a sentence" in said.err
+    assert f"regard neighbours {language} '… *a* …' --text FILE" in said.err
     assert "give --to transformers or ctranslate2" in regard("export", language, "v.txt", "--to", "word2vec").err
 
 

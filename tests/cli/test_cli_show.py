@@ -26,6 +26,13 @@ def test_every_recipe_is_listed_under_its_task(regard: Regard) -> None:
     assert json.loads(regard("show", "--json").out)["dates"]["task"] == "translate"
 
 
+def test_the_examples_of_train_have_a_recipe_of_each_verb(regard: Regard) -> None:
+    examples = regard("train", "--help").out.partition("Examples:")[2]
+    named = {word for line in examples.splitlines() for word in line.split()[2:3] if word in RECIPES}
+    verbs = {find_task(find_recipe(name), KINDS).verb for name in named}
+    assert set(HEADINGS) - verbs == {"eval"}  # sequences of numbers
+
+
 def test_a_recipe_shows_every_setting_with_its_changes(regard: Regard) -> None:
     said = regard("show", "dates", "plan.steps=77")
     for expected in ("plan.steps", "77", "updates of the weights", "model.score", "data.first_year"):

@@ -85,6 +85,10 @@ def train(
       regard train classify data.train=opinions.tsv from=bert/ plan.layer_decay=0.9
       regard train text data.train=book.txt model=lstm model.direction=both
       regard train classify data.train=reviews.csv data.text=review data.label=stars model=kim
+      regard train classify data.train=opinions.tsv from=runs/ulmfit
+      regard train tag data.train=train.txt data.valid=valid.txt from=vectors.txt
+      regard train word2vec data.train=book.txt
+      regard train elmo data.train=lines.txt
       regard train scenes
       regard train multi30k --download
       regard train dates --resume

@@ -51,7 +51,7 @@ def test_entities_have_their_places_in_the_text(regard: Regard, folder: Path) ->
         ["3", "2", "6", "PER", "Anna"],
         ["3", "15", "21", "LOC", "Berlin"],
     ]
-    assert all(0 < float(cells[4]) <= 1 for cells in found)
+    assert all(0 < float(cells[4]) <= 1 and len(cells[4]) == len("0.998") for cells in found)
     lines = text.split("\n")
     objects = [json.loads(line) for line in regard("tag", folder / "run", "--json", stdin=text).out.splitlines()]
     assert [one["line"] for one in objects] == [1, 2, 3]

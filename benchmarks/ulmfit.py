@@ -2,8 +2,8 @@
 
 The first argument is the run of a general language model (`regard train ulmfit data.train=FILE`). For each corpus and
 seed, the language model is tuned on the texts once; the rows that have this stage share it. A row without general
-pre-training has a language model of the texts alone. Every classifier is trained for the same number of epochs. Cells
-that are finished are read from `--out`; the others are trained, or resumed.
+pre-training has a language model of the texts alone, with the same objective. Every classifier is trained for the same
+number of epochs. Cells that are finished are read from `--out`; the others are trained, or resumed.
 
     python benchmarks/ulmfit.py runs/ulmfit
     python benchmarks/ulmfit.py runs/ulmfit --corpora trec --seeds 1 plan.epochs=2 plan.tune_lm=1
@@ -94,7 +94,8 @@ def measured(general: Path, data: list[str], settings: list[str], seed: int, out
     starts = {"general": general, "tuned": out / "tuned", "scratch": out / "scratch"}
     cell("tuned", seed, tuning_recipe(recipe, given, KINDS), starts["tuned"], general)
     new = replace(recipe, model=without_vocabularies(recipe.model), data=replace(recipe.data, vocab=16_000))
-    cell("scratch", seed, tuning_recipe(new, None, KINDS), starts["scratch"], None)
+    scratch = replace(tuning_recipe(new, None, KINDS), objective=given.objective)
+    cell("scratch", seed, scratch, starts["scratch"], None)
     found = {}
     for number, (name, (start, own)) in enumerate(ROWS.items()):
         recipe, _ = started(starts[start], *own, "plan.tune_lm=0")

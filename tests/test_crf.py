@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORED, Batch
-from regard.entities import complete, may_follow
+from regard.entities import complete, continues, may_follow
 from regard.errors import UserError
-from regard.heads import CrfHeadConfig, TagHeadConfig, best_tags, tags_log_probability
+from regard.heads import CrfHeadConfig, TagHeadConfig, best_tags
 from regard.layers.crf import LinearChain
 from regard.models import HeadedConfig, KimConfig
 from regard.objectives import Classification
@@ -84,6 +84,27 @@ def test_the_best_sequence_is_the_best_legal_one(names: tuple[str, ...]) -> None
     assert forbade == bool(names)
 
 
+@pytest.mark.parametrize("names", [tuple(complete(["S-A"])), tuple(complete(["B-A", "I-B"]))], ids=["bioes", "iob2"])
+def test_the_probability_of_an_entity_is_that_of_all_sequences_in_which_it_ends(names: tuple[str, ...]) -> None:
+    """Also of tags that are not legal. No tag beside the entity may continue it, or be continued by it."""
+    crf, (logits, real) = chain(len(names), names), emissions(len(names))
+    spans = [(0, 0, 1), (0, 1, 3), (0, 3, 4), (0, 0, 4), (1, 0, 1), (1, 1, 2), (2, 0, 1)]
+    weights = [
+        {tags: math.exp(score(crf, words[there], tags)) for tags in product(range(len(names)), repeat=length)}
+        for words, there, length in zip(logits, real, LENGTHS)
+    ]
+    for draw in range(4):
+        tags = torch.randint(len(names), real.shape, generator=torch.Generator().manual_seed(draw))
+        found = crf.entity_log_probability(logits, tags, torch.tensor(spans), real).exp().tolist()
+        for (row, first, after), probability in zip(spans, found):
+            own, some = tuple(tags[row][real[row]].tolist()[first:after]), 0.0
+            for one, weight in weights[row].items():
+                beside = [place for place in (first - 1, after - 1) if 0 <= place < len(one) - 1]
+                joined = any(continues(names[one[place]], names[one[place + 1]]) for place in beside)
+                some += weight * (one[first:after] == own and not joined)
+            assert probability == pytest.approx(some / sum(weights[row].values()), abs=1e-12)
+
+
 def test_padding_and_other_rows_change_nothing() -> None:
     crf, (logits, real) = chain(), emissions()
     allowed = torch.zeros_like(logits, dtype=torch.bool)
@@ -144,15 +165,13 @@ def test_the_objective_is_the_probability_of_the_tags_and_a_missing_tag_may_be_a
     assert int(sums["right"]) == int((best == texts["targets"]).sum())
 
 
-def test_a_plain_head_has_the_product_of_its_places() -> None:
-    model, texts = headed(TagHeadConfig(3)), batch()
-    allowed = torch.zeros(2, 3, 3, dtype=torch.bool)
-    allowed[..., :2] = True
+def test_a_chain_without_scores_has_the_product_of_its_places() -> None:
+    logits, real = emissions()
     with torch.no_grad():
-        logits = model(texts)
-        found = tags_log_probability(model, logits, allowed, texts.real["tokens"])
-    places = logits.softmax(-1)[..., :2].sum(-1)
-    torch.testing.assert_close(found.exp(), torch.stack([places[0].prod(), places[1, :2].prod()]))
+        found = LinearChain(LABELS).entity_log_probability(
+            logits, torch.ones_like(real, dtype=torch.long), torch.tensor([[0, 1, 3]]), real
+        )
+    torch.testing.assert_close(found.exp()[0], logits.softmax(-1)[0, [2, 4], 1].prod())
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:

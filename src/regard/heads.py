@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ class HeadConfig(Protocol):
     sizes: ClassVar[Mapping[str, str]] = {}  # settings that follow from the data, and the field whose size each has
     one_per_text: ClassVar[bool] = False  # whether the head makes one prediction per text, and not one per token
     threshold: float = 0.5  # the probability from which a label is given, if the head predicts several
+    tag_sequences: ClassVar[bool] = False  # whether the module is one of `TagSequences`
     # Modules of a model without this head whose weights the head starts from: their paths, and those here.
     init_from: ClassVar[Mapping[str, str]] = {}
 
@@ -258,34 +259,30 @@ class TagHeadConfig(HeadConfig):
         return PlaceHead(body.width, self.labels, self.dropout)
 
 
-@runtime_checkable
 class TagSequences(Protocol):
-    """A head whose tags depend on one another: its logits give the probability of a whole sequence of tags."""
+    """A head whose tags depend on one another: its logits score whole sequences (`HeadConfig.tag_sequences`)."""
 
     def log_probability(self, emissions: Tensor, allowed: Tensor, real: Tensor | None = None) -> Tensor:
         """The log-probability (B,) that the tag of every place is one of those `allowed` (B, T, L) there."""
+
+    def entity_log_probability(
+        self, emissions: Tensor, tags: Tensor, spans: Tensor, real: Tensor | None = None
+    ) -> Tensor:
+        """The log-probability (N,) of entities `spans` (N, 3), see `regard.layers.crf.LinearChain`."""
 
     def best(self, emissions: Tensor, real: Tensor | None = None) -> Tensor:
         """The tags (B, T) of the best sequence; those of padding are arbitrary."""
 
 
-def tag_sequences(model: nn.Module) -> TagSequences | None:
+def tag_sequences(model: Any) -> TagSequences | None:
     """The head of a model if it is one of `TagSequences`; None: the tag of each place has logits of its own."""
-    return next((part for part in model.modules() if isinstance(part, TagSequences)), None)
+    return model.head if model.config.tag_sequences else None
 
 
-def best_tags(model: nn.Module, logits: Tensor, real: Tensor | None) -> Tensor:
+def best_tags(model: Any, logits: Tensor, real: Tensor | None) -> Tensor:
     """The best tags (B, T) for the logits (B, T, L) of a model: those of the best sequence, or of each place."""
     chain = tag_sequences(model)
     return logits.argmax(-1) if chain is None else chain.best(logits, real)
-
-
-def tags_log_probability(model: nn.Module, logits: Tensor, allowed: Tensor, real: Tensor | None) -> Tensor:
-    """The log-probability (B,) that a model gives the event that every tag is one of those `allowed` (B, T, L)."""
-    if (chain := tag_sequences(model)) is not None:
-        return chain.log_probability(logits, allowed, real)
-    places = torch.logsumexp(at_least_float32(logits).log_softmax(-1).masked_fill(~allowed, -math.inf), dim=-1)
-    return places.sum(1) if real is None else places.masked_fill(~real, 0.0).sum(1)
 
 
 @dataclass(frozen=True)
@@ -296,6 +293,7 @@ class CrfHeadConfig(HeadConfig):
     """
 
     predicts: ClassVar[str] = "tag"
+    tag_sequences: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"labels": "tags"}
 
     labels: int = 0  # number of classes; 0: taken from the data

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.class_scores import macro_average, micro_average
-from regard.entities import entity_scores
+from regard.entities import OUTSIDE, entity_scores, names_entities
 from regard.errors import UserError
 
 Format = Literal["percent", "points", "digits"]
@@ -280,9 +280,14 @@ def _named(table: Any, regions: Any) -> Iterator[tuple[Any, Any]]:
             yield table[region.word].ravel(), np.outer(rows, columns).ravel()
 
 
-def _entity_score(place: int) -> Callable[[Any, Any], float]:
-    """Precision, recall or F1 (0, 1 or 2) of all entities of tagged sentences."""
-    return lambda found, gold: float(entity_scores(found, gold)[""][place])
+def _entity_score(place: int) -> Callable[[Any, Any], float | None]:
+    """Precision, recall or F1 (0, 1 or 2) of all entities of tagged sentences; None for other tags."""
+
+    def score(found: Any, gold: Any) -> float | None:
+        names = {OUTSIDE, *chain.from_iterable(gold)}
+        return float(entity_scores(found, gold)[""][place]) if names == {OUTSIDE} or names_entities(names) else None
+
+    return score
 
 
 METRICS: dict[str, Metric] = {

@@ -120,19 +120,22 @@ def test_the_part_of_the_data_that_is_measured(regard: Regard, translator: Make,
         (["--data", "own.tsv", "data.label=a"], "data.label=a: not a column of the examples; give data.source=COLUMN"),
         (["--data", "own.tsv", "source=a"], "source=a: not a column of the examples"),
         (["--data", "own.tsv", "data.source"], "data.source: not a column of the examples"),
-        (["--data", "own.tsv", "--stride", "7"], "--stride 7: is for --running; add that, or leave it out"),
-        (["--running"], "--running: measures the text of --data and nothing else; give --data FILE alone"),
-        (["--last-word"], "--last-word: measures the text of --data and nothing else; give --data lambada, or"),
-        (["--data", "own.tsv", "--last-word", "--beam", "2"], "--last-word: measures the text of --data"),
-        (["--data", "own.tsv", "--last-word", "--running"], "--last-word: measures the text of --data"),
+        (["--data", "own.tsv", "--stride", "7"], "--stride 7: is for --running; add that"),
+        (["--running"], "--running: measures a text of your own; give --data FILE"),
+        (["--last-word"], "--last-word: measures a text of your own; give --data lambada or"),
+        (["--data", "own.tsv", "--last-word", "--beam", "2"], "--beam 2: is not for --last-word; leave it out"),
+        (["--data", "own.tsv", "--last-word", "--running"], "--running: is not for --last-word"),
         *(
-            (["--data", "own.tsv", "--running", *more], "--running: measures the text of --data")
+            (["--data", "own.tsv", "--running", *more], f"{' '.join(more)}: is not for --running; leave it out")
             for more in (
                 ["--penalty", "0.5"], ["--beam", "2"], ["--formula", "gnmt"], ["--coverage", "0.1"],
-                ["--stop", "exact"], ["--patience", "2"], ["--split", "test"], ["data.source=a"],
-                ["--free-running"], ["--by-length"],
+                ["--stop", "exact"], ["--patience", "2.0"], ["--split", "test"], ["data.source=a"],
+                ["--free-running"], ["--by-length"], ["--most", "5"],
             )
         ),
+        (["--most", "5"], "--most 5: is for --analogies; add that"),
+        (["--wordsim", "--most", "5"], "--most 5: is not for --wordsim"),
+        (["--substitution", "--wordsim"], "--wordsim: is not for --substitution"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(

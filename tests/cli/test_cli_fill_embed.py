@@ -119,8 +119,12 @@ def test_embed_words(regard: Regard, public: Path, tmp_path: Path) -> None:
         assert found["lengths"].tolist() == [3, 0, 1]
         assert found["offsets"].tolist() == [[0, 3], [4, 8], [10, 15], [0, 4]]
         assert found["vectors"].shape == (4, 3, 16)
+    assert regard("embed", public, "--words", "--layers", "all", "-o", tmp_path / "none.npz", stdin="").code == 0
+    with np.load(tmp_path / "none.npz") as found:
+        assert [found[name].shape for name in ("vectors", "lengths", "offsets")] == [(0, 3, 16), (0,), (0, 2)]
     for more, message in (
         (["--words", "--pool", "mean"], "--words: has no pooling"),
+        (["--layers", "cove"], "--layers cove: is no layer; give --as cove"),
         (["--carry", 2], "--carry 2: works with --words only"),
         (["--words", "--carry", 2], "only an ELMo carries its state"),
         (["--layers", "frist"], 'Did you mean "first"'),

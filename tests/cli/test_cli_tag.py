@@ -11,8 +11,9 @@ import pytest
 
 from regard.cli import main
 from regard.errors import UserError
+from regard.layers.crf import LinearChain
 from regard.verbs import load
-from regard.verbs.tagging import split_words, tag, tag_words
+from regard.verbs.tagging import split_words, tag, tag_words, word_tags
 
 Regard = Callable[..., Any]
 PEOPLE, PLACES, VERBS = ("Anna", "John Smith", "Lena Maria Berg"), ("Berlin", "New York"), ("visited", "left")
@@ -72,6 +73,27 @@ def test_words_may_be_given(regard: Regard, folder: Path) -> None:
     assert (one.words, one.tags, alone.tags) == (("Anna", "left"), ("S-PER", "O"), ())
 
 
+def test_a_long_text_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forward algorithm runs once for all entities of a batch, and not at all where tags alone are wanted."""
+    calls, sums = list[int](), LinearChain._forward_sums
+    monkeypatch.setattr(LinearChain, "_forward_sums", lambda self, *given: calls.append(1) or sums(self, *given))
+    model, texts = load(folder / "run"), ["Anna left Berlin . " * 20]
+    assert len(word_tags(model, texts)[0]) == 80
+    assert not calls
+    (found,) = tag(model, texts)
+    assert len(found.entities) == 40
+    assert len(calls) == 1
+
+
+def test_words_that_are_not_one_word_are_refused(folder: Path) -> None:
+    model = load(folder / "run")
+    for word in ("New York", "", "Berlin "):
+        with pytest.raises(UserError, match=rf"sentence 2: the word '{word}' is empty or has white space"):
+            tag_words(model, [["Anna"], ["Anna", word]])
+    (found,) = tag_words(model, [["Anna", "left", "New", "York"]])
+    assert [(one.text, one.start, one.end) for one in found.entities] == [("Anna", 0, 4), ("New York", 10, 18)]
+
+
 def test_words_of_raw_text() -> None:
     text = "Peter's U.S. visit cost $1,000.50 – “well-known” (don't ask)."
     words = [
@@ -111,6 +133,21 @@ def test_the_report_by_type(regard: Regard, folder: Path) -> None:
     assert scores["scores"]["accuracy"] == pytest.approx(1 / 3)
     page = (folder / "run" / "report.html").read_text(encoding="utf-8")
     assert "<h2>By type of entity" in page
+
+
+def test_parts_of_speech_have_an_accuracy_and_no_entities(regard: Regard, folder: Path) -> None:
+    """S is no letter of a scheme among tags of another kind."""
+    file, out = folder / "pos.txt", folder / "pos"
+    file.write_text("Anna S-PROP\nleft V\nBerlin S-PROP\n. .\n\nhe PRO\nleft V\n. .\n\n" * 5)
+    settings = [f"data.train={file}", f"data.valid={file}", *TINY, *SMALL, "plan.evaluate=15", "plan.rate=0.05"]
+    said = regard("train", "tag", *settings, "plan.steps=30", "--out", out)
+    assert "entity_f1, entity_precision, entity_recall left out, and the best step selected by accuracy" in said.err
+    assert "by accuracy" in (out / "report.html").read_text(encoding="utf-8")
+    assert json.loads(regard("eval", out, "--json").out)["scores"].keys() == {"loss", "accuracy"}
+    spoken = regard("tag", out, stdin="Anna left.\n\nhe left.\n").out
+    assert spoken == "Anna\tS-PROP\nleft\tV\n.\t.\n\nhe\tPRO\nleft\tV\n.\t.\n\n"
+    assert tag(load(out), ["Anna left."])[0].entities == ()
+    assert regard("train", "tag", *settings, "plan.steps=30", "--resume", "--out", out).code == 0
 
 
 def test_an_extractor_goes_with_the_run(regard: Regard, folder: Path) -> None:

@@ -139,7 +139,7 @@ def test_the_folder_of_tests_is_found(regard, vectors: Path, monkeypatch: pytest
     ("arguments", "message"),
     [
         (["eval"], "give --wordsim, --analogies or both"),
-        (["eval", "--wordsim", "--split", "test"], "measure word vectors and nothing else"),
+        (["eval", "--wordsim", "--split", "test"], "--split test: is not for --wordsim"),
         (["eval", "--wordsim", "--analogies", "--data", "x"], "pairs or analogies, not both"),
         (["eval", "--analogies", "--data", "vectors.txt"], "line 1: 5 words; a question has four"),
         (["generate", "the"], "this is a table of word vectors, which cannot generate; use: regard neighbours"),

@@ -63,10 +63,27 @@ def test_each_scheme_becomes_the_one_that_is_learnt(tmp_path: Path, tags: str, s
     assert corpus.warnings == ()
 
 
-def test_an_illegal_tag_is_a_warning_with_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path, "a B-PER\nb I-PER\n\nc O\nd I-PER\ne I-LOC\n")
-    (warning,) = Conll(path, path).load().warnings[:1]
-    assert f'{path}, line 5: "I-PER" cannot be there in IOB2, and 1 other' in warning
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("a B-PER\nb I-PER\n\nc O\nd I-PER\ne I-LOC\n", 'line 5: "I-PER" cannot be there in IOB2, and 1 other'),
+        ("a B-PER\nb O\nc S-LOC\n", 'line 1: "B-PER" is not continued in BIOES; it is read as the last word'),
+        ("a S-PER\n\nb B-LOC\n", 'line 3: "B-LOC" is not continued in BIOES;'),
+        ("a S-PER\nb E-LOC\n", 'line 2: "E-LOC" cannot be there in BIOES; it is read as the first word'),
+    ],
+)
+def test_an_illegal_tag_is_a_warning_with_its_line(tmp_path: Path, text: str, warning: str) -> None:
+    path = write(tmp_path, text)
+    assert f"{path}, {warning}" in Conll(path, path).load().warnings[0]
+
+
+def test_a_tag_of_no_scheme_among_others_is_refused(tmp_path: Path) -> None:
+    """Wherever it is: a file with one such tag is not read by another scheme than the others."""
+    text = "a B-PER\nb I-PER\nc O\n"
+    good, bad = write(tmp_path, text), write(tmp_path, text + "\nd 0\ne 0\n", "bad.txt")
+    for files in ((good, bad), (bad, good), (good, good, bad), (bad, bad)):
+        with pytest.raises(UserError, match=r'bad.txt, line 5: "0" is no tag of a scheme .*such tags: 2'):
+            Conll(*files).load()
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_streams_are_cut_elsewhere_in_each_epoch() -> None:
 
 def test_windows_of_several_lengths_have_every_target_once_and_continue_one_another() -> None:
     """With `spread`, only the cuts differ: every row of a lane is still a stretch of the text."""
-    plain, varied = (Streams(TEXT, 20, 60, seed=3, lanes=2, spread=spread) for spread in (0.0, 0.1))
+    plain, varied = (Streams(TEXT, 20, 60, seed=3, lanes=2, spread=spread) for spread in (0.0, 0.14))
     assert len(varied) == len(plain)
     cuts = []
     for epoch in (0, 1):
@@ -147,6 +147,26 @@ def test_windows_of_several_lengths_have_every_target_once_and_continue_one_anot
     assert all(length % 2 == 0 and 0 < length < 40 for length in lengths)
     assert set(varied.shapes) == {(3, length) for length in cuts[0][: len(plain)]}
     assert plain.shapes == [(3, 20)]
+
+
+def test_the_lengths_of_windows_have_the_deviation_of_the_paper_and_the_rate_follows_them() -> None:
+    """Merity et al. 2018, §4.1: a deviation of 5 tokens at a window of 70, and a rate in proportion to the length.
+
+    The ends are rounded to a tenth of a window, which adds a little.
+    """
+    streams = Streams(np.arange(1_000_000, dtype=np.uint32), 70, 140, seed=1, spread=0.07)
+    lengths = []
+    for number in range(2000):
+        batch = streams.batch(number)
+        lengths.append(batch["tokens"].shape[1])
+        assert batch.scale == lengths[-1] / 70
+    assert np.std(lengths) == pytest.approx(5.4, abs=0.5)
+    assert Windows(TEXT, 16, 64, 1).batch(0).scale == Streams(TEXT, 16, 64, 1).batch(0).scale == 1.0
+
+
+def test_windows_at_random_places_have_one_length(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.spread=0\.1: .* data\.order=contiguous, or data\.spread=0\."):
+        Book(train=str(tmp_path / "text.txt"), spread=0.1).load()
 
 
 @settings(deadline=None, max_examples=20)

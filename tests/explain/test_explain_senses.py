@@ -49,6 +49,14 @@ def test_the_classes_of_tagged_sentences() -> None:
         assert set(stick) <= {"verb" if one.topic == "plan" else "noun"}
 
 
+def test_the_sentences_of_the_test_are_in_no_training_data_of_the_mix() -> None:
+    rng = random.Random(0)
+    new = {mix.sample_tagged(rng, new=True).words for _ in range(300)}
+    assert len(new) > 100
+    assert not new & {mix.sample_tagged(rng).words for _ in range(2000)}
+    assert not new & {tuple(one.text.split()) for one in mix.TaggedTexts().load().train}
+
+
 def test_a_bidirectional_lstm_copies_the_word_and_separate_directions_do_not() -> None:
     """The gradient of the logits at a place with respect to its own word."""
     tokens, targets = both_sides.words_of(torch.Generator().manual_seed(1), rows=2)

@@ -94,6 +94,26 @@ def test_the_vector_of_a_word_is_the_mean_of_the_mixed_states_of_its_tokens(name
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
 
 
+def test_a_text_longer_than_the_context_is_read_in_windows() -> None:
+    """Of 10 tokens beside the 2 special ones, of which 2 are also in the next window; no word is without a vector."""
+    config = extracted("gpt")
+    config = replace(config, extractor=replace(config.extractor, context=12))
+    part = Extractor(config).double().eval()
+    text = TEXTS[0]
+    tokens, ids = rows(config, [text])[0], PIECES.encode(text)
+    assert len(ids) == 23
+    with torch.no_grad():
+        read = [torch.tensor([[1, *ids[at : at + 10], 2]]) for at in (0, 8, 16)]
+        windows = [part.mix(equal_width(part.body.layers(one))) for one in read]
+        states = torch.cat([windows[0][0, 1:10], windows[1][0, 2:10], windows[2][0, 2:-1]])
+        counts = [len(word) + (place > 0) for place, word in enumerate(text.split())]
+        expected = torch.stack([each.mean(0) for each in states.split(counts)])
+        found = part(F.pad(tokens, (0, 0, 0, 3))[..., 1 + CHARACTERS :])[0]
+    torch.testing.assert_close(found[:6], expected, atol=1e-9, rtol=0)
+    assert (found[6:] == 0).all()
+    assert part(tokens[:, :0, 1 + CHARACTERS :]).shape == (1, 0, 8)
+
+
 def test_a_word_is_known_by_its_characters() -> None:
     """Two words that the vocabulary does not have differ; without filters they do not."""
     for filters, differ in ((4, True), (0, False)):
@@ -123,10 +143,15 @@ def test_an_extractor_is_frozen_unless_it_is_tuned() -> None:
 
 def test_dropout_is_that_of_whole_features_and_of_words() -> None:
     tokens, real = rows(CONFIG)
-    model = replace(CONFIG, dropout=0.5, word_dropout=0.0).build().train()
-    dropped = model.features(tokens[:1]) == 0
-    assert torch.equal(dropped.all(1), dropped.any(1))
-    assert dropped.any()
+    model = replace(CONFIG, layers=2, dropout=0.5, word_dropout=0.0).build().train()
+    read: list[Tensor] = []  # what the second layer reads
+    model.encoder.onward[1].register_forward_hook(lambda module, inputs, output: read.append(inputs[0]))
+    features = model.features(tokens[:1])
+    for states in (features, *read):
+        dropped = states == 0
+        assert torch.equal(dropped.all(1), dropped.any(1))
+        assert dropped.any()
+    assert len(read) == 1
     model = replace(CONFIG, dropout=0.0, word_dropout=0.5).build().train()
     seen: list[Tensor] = []
     model.embedding.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))

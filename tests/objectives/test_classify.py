@@ -21,7 +21,7 @@ class Fixed(nn.Module):
     def __init__(self, weights, logits):
         super().__init__()
         self.weights, self.logits, self.attention = weights, logits, Attention(Dot())
-        self.config = SimpleNamespace(attention_rows=("hop 1", "hop 2"))
+        self.config = SimpleNamespace(attention_rows=("hop 1", "hop 2"), tag_sequences=False)
 
     def forward(self, batch):
         logits = self.weights.log().clamp_min(-1e4)  # whose softmax is the weights
@@ -60,7 +60,7 @@ class Logits(nn.Module):
 
     def __init__(self, logits):
         super().__init__()
-        self.logits, self.config = logits, SimpleNamespace(attention_rows=())
+        self.logits, self.config = logits, SimpleNamespace(attention_rows=(), tag_sequences=False)
 
     def forward(self, batch):
         return self.logits
@@ -68,16 +68,16 @@ class Logits(nn.Module):
 
 def test_class_weights_by_definition():
     labels = LabelField(("bad", "fine", "good"), counts=(6, 1, 3))
-    balanced = Classification(class_weights="balanced").modules(None, {"label": labels})
+    balanced = Classification(class_weights="balanced").modules(Logits(None), {"label": labels})
     torch.testing.assert_close(balanced.weights, torch.tensor([10 / (3 * 6), 10 / (3 * 1), 10 / (3 * 3)]))
-    given = Classification(class_weights=(1.0, 4.0, 2.0)).modules(None, {"label": labels})
+    given = Classification(class_weights=(1.0, 4.0, 2.0)).modules(Logits(None), {"label": labels})
     torch.testing.assert_close(given.weights, torch.tensor([1.0, 4.0, 2.0]) * 10 / (6 + 4 + 6))  # the mean is 1
     logits = torch.randn(3, 3)
     weighted = Classification(class_weights="balanced")
     sums, _ = weighted(Logits(logits), _batch(), 0, balanced)
     losses = -logits.log_softmax(-1)
     torch.testing.assert_close(sums["nll"], losses[0, 1] * balanced.weights[1] + losses[1, 0] * balanced.weights[0])
-    assert Classification().modules(None, {"label": labels}) is None
+    assert Classification().modules(Logits(None), {"label": labels}) is None
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,9 @@ def test_class_weights_by_definition():
     ],
 )
 def test_class_weights_that_do_not_fit(weights, counts, message):
+    labels = LabelField(("bad", "fine", "good"), counts)
     with pytest.raises(UserError, match=message):
-        Classification(class_weights=weights).modules(None, {"label": LabelField(("bad", "fine", "good"), counts)})
+        Classification(class_weights=weights).modules(Logits(None), {"label": labels})
 
 
 def test_a_class_weight_of_zero_is_refused():

@@ -1,6 +1,7 @@
 """Averaged SGD with the non-monotonic trigger: the algorithm, and the run that evaluates and saves the mean."""
 
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +118,27 @@ def test_the_mean_is_evaluated_and_saved_and_training_continues_the_other_weight
     raw = load_tensors(straight / LAST / "training/trainer.safetensors")
     different = 0
     for name, weight in run.model.named_parameters():
-        assert torch.equal(weight, raw[f"optimizer/model.{name}/mean"]), "the file of the trainer has the other weights"
+        assert torch.equal(weight, raw[f"optimizer/model.{name}/weight"]), "the trainer has the other weights"
         different += not torch.equal(weight, saved.get_parameter(name))
     assert different
     with run.trainer.averaged():  # type: ignore[attr-defined]
         assert all(torch.equal(weight, saved.get_parameter(name)) for name, weight in run.model.named_parameters())
     assert run.evaluate().values["loss"] == evaluations[-1].values["loss"]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_state_of_a_trainer_restores_it_whatever_weights_the_model_has(
+    finished: tuple[Run, list[Evaluated]], recipe: Recipe, tmp_path: Path, inside: bool
+) -> None:
+    trainer: Any = finished[0].trainer
+    with trainer.averaged() if inside else nullcontext():
+        state = {name: value.clone() for name, value in trainer.state().items()}
+    other: Any = Run(recipe, tmp_path / "run").trainer
+    other.restore(state, 12)
+    for one, two in ((nullcontext(), nullcontext()), (trainer.averaged(), other.averaged())):
+        with one, two:
+            for name, weight in other.model.named_parameters():
+                assert torch.equal(weight, trainer.model.get_parameter(name)), name
 
 
 def test_a_damaged_state_is_refused(straight: Path, recipe: Recipe, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from regard.config import override
 from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.heads import ClassHeadConfig
-from regard.models import BertConfig, HeadedConfig
-from regard.objectives import Classification, LossModule
+from regard.models import BertConfig, HeadedConfig, RecurrentLmConfig
+from regard.objectives import Classification, LossModule, TeacherForcing
 from regard.recipes import KINDS, Plan, find_recipe
 from regard.tasks import TASKS
 from regard.training import loop
@@ -55,6 +55,21 @@ def test_the_layers_of_a_model_have_every_weight_once() -> None:
     assert [layer.start for layer in layers] == [6, 4, 2, 0]
     found = [id(weight) for layer in layers for weight in layer.weights]
     assert sorted(found) == sorted(id(weight) for weight in module.parameters())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("direction", ["forward", "both"])
+def test_the_embedding_of_a_tied_language_model_has_the_rate_of_its_output_layer(tied: bool, direction: str) -> None:
+    """Under a head the embedding is the first layer again, with the lowest rate."""
+    body = RecurrentLmConfig(vocab=9, width=4, embed=4, layers=2, tied=tied, direction=direction).directed()  # type: ignore[arg-type]
+    headed = HeadedConfig(body, ClassHeadConfig(3).for_body(body))
+    for config, embedding in ((body, 1.0 if tied else 0.125), (headed, 0.125)):
+        module = LossModule(config.build(), TeacherForcing())
+        layers = layers_of(module, replace(PLAN, layer_decay=0.5))
+        factors = {id(weight): layer.factor for layer in layers for weight in layer.weights}
+        found = {name: factors[id(weight)] for name, weight in module.named_parameters()}
+        assert {factor for name, factor in found.items() if "embedding" in name} == {embedding}
+        assert {factor for name, factor in found.items() if "rnn.onward.0." in name} == {0.25}
 
 
 def test_the_rate_of_a_layer_is_that_of_the_layer_above_times_the_decay() -> None:

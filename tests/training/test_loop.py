@@ -72,6 +72,27 @@ def test_accumulated_pieces_are_the_whole_batch(clip):
         torch.testing.assert_close(weight, _weights(parts)[name], rtol=0, atol=1e-12)
 
 
+class Scaled:
+    """The batches of another source, with half the learning rate."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def batch(self, step):
+        return dataclasses.replace(self.batches.batch(step), scale=0.5)
+
+
+def test_the_rate_of_a_step_is_scaled_by_its_batches():
+    batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
+    start, whole, half = (_loss_module().double() for _ in range(3))
+    plan = dataclasses.replace(PLAN, steps=1, decay=0.0)
+    assert [step.rate for step in train(whole, batches, plan)] == [0.05]
+    assert [step.rate for step in train(half, Scaled(batches), plan)] == [0.025]
+    before, far, near = map(_weights, (start, whole, half))
+    for name in before:
+        torch.testing.assert_close(near[name] - before[name], (far[name] - before[name]) / 2)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "objective"),
     [

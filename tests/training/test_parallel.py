@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.checkpoint import read_pointer, resolve
+from regard.checkpoint import read_pointer, resolve, set_pointer
 from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.file_io import load_tensors
-from regard.recipes import Recipe
+from regard.recipes import KINDS, Recipe, change, find_recipe
 from regard.training import evaluate as evaluate_module
+from regard.training import run as run_module
 from regard.training.events import Evaluated, Finished, Saved
 from regard.training.parallel import ALONE, MESSAGE, RankLost, Ranks, _group_messages, join_ranks
 from regard.training.run import Run
@@ -71,6 +73,18 @@ def _pressed_while_judging(ranks: Ranks, recipe: Recipe, out: Path, existing: st
 
     if ranks.first:
         evaluate_module.grouped = stop  # type: ignore[assignment]
+    return _run(ranks, recipe, out, existing)
+
+
+def _slow_to_write(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
+    """The same, with a first rank that needs a while to write which step is the best one."""
+
+    def late(*given: Any) -> None:
+        time.sleep(0.3)
+        set_pointer(*given)
+
+    if ranks.first:
+        run_module.set_pointer = late  # type: ignore[attr-defined]
     return _run(ranks, recipe, out, existing)
 
 
@@ -211,6 +225,19 @@ def test_two_ranks_carry_the_states_of_one_that_accumulates_twice_as_much(runnin
         for ours, theirs in zip(_tensors(tmp_path / run), _tensors(tmp_path / "one")):
             assert ours.keys() == theirs.keys()
             assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_all_ranks_start_from_the_same_step_of_the_language_model(tmp_path):
+    """With plan.tune_lm, no rank reads the best step of the first stage before the first rank has written it."""
+    lines = [f"{('good', 'bad')[n % 2]}\tthe {('fine', 'poor')[n % 2]} cat sat on {n % 5}\n" for n in range(40)]
+    (tmp_path / "labelled.tsv").write_text("".join(lines))
+    settings = [
+        *(f"data.{part}={tmp_path / 'labelled.tsv'}" for part in ("train", "valid")),
+        *("model=lstm", "model.width=8", "model.embed=8", "model.layers=1", "plan.tune_lm=4", "plan.steps=2"),
+        *("plan.batch_tokens=64", "plan.rate=0.01", "plan.warmup=0", "plan.evaluate=4", "plan.device=cpu"),
+    ]
+    ours, theirs = _both(_slow_to_write, change(find_recipe("classify"), settings, KINDS), tmp_path / "run", "refuse")
+    assert ours[1:] == theirs[1:]  # the weights, to the last bit
 
 
 def test_each_rank_may_have_several_lanes(running, tmp_path):

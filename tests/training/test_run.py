@@ -223,7 +223,7 @@ def _tamper(run, name, content):
 IMPOSSIBLE = [
     *(("step", -5), ("step", 3), ("step", 4.0), ("step", "4"), ("evaluated", 5), ("evaluated", True), ("best", "low")),
     *(("best", None), ("best_loss", []), ("best_step", 3), ("best_step", -4), ("waited", -1), ("seconds", "1")),
-    *(("seconds", -1.0), ("evaluating", None), ("data", 7), ("batches", 0), ("batches", "1")),
+    *(("seconds", -1.0), ("evaluating", None), ("tuning", -1.0), ("data", 7), ("batches", 0), ("batches", "1")),
 ]
 WEIGHT = "optimizer/model.encoder.embedding.weight"
 UNFIT = [  # the start of a name, the tensor in its place, the message

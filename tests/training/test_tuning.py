@@ -1,19 +1,28 @@
 """ULMFiT's stages in one run: a language model of the texts, then the classifier. Each can be stopped and left out."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from regard import load
-from regard.config import override
+from regard.config import format_value, override
+from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe, change, find_recipe
 from regard.stored import stored_recipe
+from regard.training import run as run_module
+from regard.training.estimate import estimate
+from regard.training.events import Finished, Progress
 from regard.training.folder import TUNED
 from regard.training.optim import rate_at
+from regard.training.prepare import prepare
 from regard.training.run import Run
+from regard.training.tuning import tuning_recipe
 from regard.training.warm_start import warm_start_from, warm_started
 
 TINY = ("plan.batch_tokens=64", "plan.threads=1", "plan.device=cpu", "plan.evaluate=4")
@@ -50,10 +59,18 @@ def test_a_run_brings_its_settings_to_a_classifier_which_may_change_each(started
     plan, head = recipe.plan, recipe.head
     assert (plan.tune_lm, plan.epochs, plan.schedule, plan.unfreeze) == (10, 10, "triangular", 0)
     assert plan.layer_decay == pytest.approx(1 / 2.6, abs=1e-4)
-    assert (head.pool, head.hidden, head.inner) == ("concat", "relu", 50)
+    assert (head.pool, head.hidden, head.inner, head.bias) == ("concat", "relu", 50, True)
+    assert plan.betas == (0.7, 0.99)
     assert "plan.unfreeze=epoch" not in given.finetune
     recipe, _ = started("plan.steps=8")
     assert (recipe.plan.steps, recipe.plan.epochs) == (8, None)
+
+
+def test_the_settings_for_a_classifier_can_be_stated_as_a_setting() -> None:
+    recipe = find_recipe("ulmfit")
+    stated = f"plan.finetune={format_value(recipe.plan.finetune)}"
+    assert "plan.betas=0.7,0.99" in recipe.plan.finetune
+    assert override(recipe, [stated], KINDS) == recipe
 
 
 def test_another_task_of_language_takes_none_of_these_settings(place: Path) -> None:
@@ -70,6 +87,7 @@ def test_both_stages_are_those_of_two_runs(place: Path, started, tmp_path: Path)
     list(run)
     lm = stored_recipe(tmp_path / "one" / TUNED)
     assert (lm.data.of, lm.plan.unfreeze, lm.plan.schedule) == (recipe.data, 0, "triangular")
+    assert (lm.plan.layer_decay, lm.objective) == (recipe.plan.layer_decay, given.objective)
     list(Run(lm, tmp_path / "lm", init=warm_start_from(place / "general")))
     recipe, _ = started("plan.steps=8", "plan.tune_lm=0")
     list(Run(recipe, tmp_path / "two", init=warm_start_from(tmp_path / "lm")))
@@ -101,11 +119,47 @@ def max_step(out: Path) -> int:
     return max(int(path.name) for path in (out / TUNED / "steps").glob("[0-9]*"))
 
 
+def test_the_minutes_are_those_of_both_stages(started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that moves one second with every batch: each stage has 6 of the 12 seconds, and a whole triangle."""
+    now, real = [0.0], Batches.batch
+
+    def batch(*given: Any) -> Any:
+        now[0] += 1.0
+        return real(*given)
+
+    monkeypatch.setattr(run_module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Batches, "batch", batch)
+    settings = ["plan.steps=100", "plan.tune_lm=100", "plan.minutes=0.2", "plan.log=1", "plan.cut=0.5"]
+    recipe, given = started(*settings, "plan.unfreeze=0")
+    events = list(Run(recipe, tmp_path / "run", init=given))
+    assert [(one.step, one.reason, one.seconds) for one in events if isinstance(one, Finished)] == [
+        (6, "minutes", 6.0),
+        (6, "minutes", 12.0),
+    ]
+    rates = [event.rate for event in events if isinstance(event, Progress)]
+    assert rates[:6] == pytest.approx(rates[6:])
+    assert rates[0] == pytest.approx(recipe.plan.rate / recipe.plan.ratio)
+    out = tmp_path / "cut"
+    stopped(Run(recipe, out, init=given), events.index(events[-1]) - 5)
+    state = Run(None, out, "resume").state
+    assert (state.tuning, state.seconds, state.step > 0) == (6.0, 6.0 + state.step, True)
+
+
+def test_an_estimate_has_both_stages(started) -> None:
+    recipe, given = started("plan.steps=8", "plan.tune_lm=2", "plan.minutes=5")
+    found, alone = (estimate(each, given) for each in (recipe, replace(recipe, plan=replace(recipe.plan, tune_lm=0.0))))
+    assert (found.steps, found.parameters, alone.tuning_steps) == (8, alone.parameters, 0)
+    first = prepare(tuning_recipe(recipe, given, KINDS), given=given)
+    assert found.tuning_steps == first.recipe.plan.steps
+    assert found.tuning_seconds > 0
+
+
 def test_a_language_model_of_the_texts_needs_no_other_run(place: Path, tmp_path: Path) -> None:
     data = [f"data.train={place / 'labelled.tsv'}", f"data.valid={place / 'labelled.tsv'}"]
     recipe = change(find_recipe("classify"), [*data, "model=lstm", *MODEL, *TINY, "plan.steps=2"], KINDS)
-    tuned = change(recipe, ["plan.tune_lm=1"], KINDS)
+    tuned = change(recipe, ["plan.tune_lm=1", "plan.layer_decay=0.5"], KINDS)
     list(Run(tuned, tmp_path / "tuned"))
+    assert stored_recipe(tmp_path / "tuned" / TUNED).plan.layer_decay == 1  # new weights
     list(Run(recipe, tmp_path / "run"))
     first, second = (load(tmp_path / name / "steps/000000", "cpu").module for name in ("tuned", "run"))
     assert first.config == second.config
@@ -119,9 +173,15 @@ def test_a_leftover_of_the_first_stage_is_replaced_and_other_files_are_refused(s
     recipe, given = started("plan.steps=2", "plan.tune_lm=1")
     out = tmp_path / "run"
     list(Run(recipe, out, init=given))
-    recipe, given = started("plan.steps=2", "plan.tune_lm=0")
-    list(Run(recipe, out, "overwrite", init=given))
-    assert not (out / TUNED / "recipe.json").exists()
+    one_stage, start = started("plan.steps=2", "plan.tune_lm=0")
+    (out / TUNED / "notes.txt").write_text("mine")
+    list(Run(one_stage, out, "overwrite", init=start))
+    assert [path.name for path in (out / TUNED).iterdir() if not path.name.startswith(".")] == ["notes.txt"]
+    other = tmp_path / "other"
+    (other / TUNED).mkdir(parents=True)
+    for folder, named in ((out, out / TUNED), (other, other)):
+        with pytest.raises(UserError, match=rf"^{re.escape(str(named))}: holds other files and no run"):
+            Run(recipe, folder, "overwrite", init=given)
 
 
 def test_the_triangle_is_the_formula_of_the_paper() -> None:
@@ -151,3 +211,8 @@ def test_one_layer_an_epoch_is_unfrozen_from_the_last_on(started, tmp_path: Path
     layers = ["body.embedding", "body.rnn.onward.0", "body.rnn.onward.1", "head"]
     found = [{start for name, start in starts.items() if name.startswith(f"{layer}.")} for layer in layers]
     assert found == [{3 * epoch}, {2 * epoch}, {epoch}, {0}]
+    (warning,) = (one for one in run.prepared.warnings if one.startswith("plan.unfreeze"))
+    after = f"plan.unfreeze: the next layer trains after every {epoch} steps; the run has {3 * epoch} steps"
+    assert warning == f"{after}, so body.embedding would never train; raise plan.epochs, or set plan.unfreeze=0."
+    recipe, given = started("plan.epochs=3.5", "plan.tune_lm=0")
+    assert not Run(recipe, tmp_path / "longer", init=given).prepared.warnings

@@ -156,8 +156,8 @@ def test_the_command(public: tuple[Path, Any], tmp_path: Path, capsys: pytest.Ca
     assert main(given) == 0
     assert "perplexity of a word" in capsys.readouterr().out
     for wrong, told in (
-        (["eval", str(public[0]), "--running"], "give --data FILE alone"),
-        ([*given, "--by-length"], "give --data FILE alone"),
+        (["eval", str(public[0]), "--running"], "give --data FILE"),
+        ([*given, "--by-length"], "--by-length: is not for --running"),
         ([*given[:-1], "--stride", "7"], "--stride 7: is for --running"),
     ):
         assert main(wrong) == 2

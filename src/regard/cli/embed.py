@@ -93,6 +93,8 @@ def embed(
         raise UserError("embed: vectors are binary, and this is a terminal; give > out.npz, --out out.npz or --json.")
     if form is not None and (form != "cove" or layers != "last"):
         raise UserError(f"--as {form}: give --as cove, without --layers.")
+    if layers == "cove":
+        raise UserError("--layers cove: is no layer; give --as cove.")
     layers, pool = form or layers, "tokens" if form and pool is None and not words else pool
     check_layers(layers)
     if words and (pool is not None or normalise is not None):
@@ -145,9 +147,10 @@ def _words(
                 found.append(line)
         sys.stdout.flush()
     if not json:
-        spans = [np.array(line.spans, np.int64).reshape(-1, 2) for line in found]
         lengths = [np.array([len(line.words) for line in found], np.int64)]
-        _write({"vectors": [line.vectors for line in found], "lengths": lengths, "offsets": spans}, out)
+        some = found or embed_words(model, [""], layers)  # without lines, the arrays have their widths too
+        spans = [np.array(line.spans, np.int64).reshape(-1, 2) for line in some]
+        _write({"vectors": [line.vectors for line in some], "lengths": lengths, "offsets": spans}, out)
 
 
 def _write(parts: "dict[str, list[Any]]", out: Path | None) -> None:

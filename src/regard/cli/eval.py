@@ -26,6 +26,20 @@ if TYPE_CHECKING:
     from regard.verbs.filling import FillAccuracy
 
 GROUPS = 8  # of sources by their length
+# The measurements and the other options that each of them takes; "" is the usual one, of examples. If several
+# measurements are given, the first of the table is meant, and it takes the others or refuses them.
+TAKES = {
+    "substitution": (),
+    "analogies": ("wordsim", "data", "most"),
+    "wordsim": ("data",),
+    "last_word": ("data",),
+    "running_text": ("data", "stride"),
+    "": (
+        *("settings", "data", "split", "beam", "penalty", "formula", "coverage", "stop", "patience"),
+        *("free_running", "by_length", "fill"),
+    ),
+}
+ALWAYS = ("run", "json", "device", "precision", "batch_tokens", "download", "allow_pickle")  # options of all of them
 PUBLIC = {
     "translate": ("bleu", "chrf"),
     "classify": ("accuracy",),
@@ -85,6 +99,7 @@ Stride = Annotated[
 
 
 def evaluate(
+    context: typer.Context,
     run: options.Run,
     settings: Columns = None,
     data: Data = None,
@@ -98,7 +113,7 @@ def evaluate(
     free_running: FreeRunning = False,
     by_length: ByLength = False,
     fill: Fill = False,
-    running: Running = False,
+    running_text: Running = False,
     last_word: LastWord = False,
     substitution: Substitutes = False,
     stride: Stride = None,
@@ -145,48 +160,61 @@ def evaluate(
     """
     from regard.decode import Penalty
 
+    measurement = _measurement(context)
     ranking = Penalty(penalty, formula, coverage, stop, patience)
-    if stride is not None and not running:
-        raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     if not model.fields:
         model.expect("eval", model.predicts(model.task.head))
-    searches = (beam, ranking) != (1, Penalty(1.0))
-    if substitution:
-        if data or split or settings or free_running or by_length or fill or searches or last_word or running:
-            raise UserError("--substitution: measures sentences of the library and nothing else; give it alone.")
-        print_substitution(model, json)
-        return
-    if wordsim or analogies or model.task.head == "words":
-        if not (wordsim or analogies):
-            raise UserError(f"{run}: this is {model.kind}; give --wordsim, --analogies or both.")
-        if split or settings or free_running or by_length or fill or searches or last_word or running:
-            raise UserError("--wordsim and --analogies: measure word vectors and nothing else; leave the others out.")
-        if wordsim and analogies and data is not None:
-            raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")
-        print_word_tests(model, data, wordsim, analogies, most, json)
-        return
-    if last_word or running:
-        others = split or settings or free_running or by_length or fill or searches or (last_word and running)
-        if data is None or others:
-            option, text = ("--last-word", "lambada, or --data FILE") if last_word else ("--running", "FILE")
-            raise UserError(f"{option}: measures the text of --data and nothing else; give --data {text} alone.")
-        if last_word:
-            print_last_words(model, data, batch_tokens, json)
-        else:
-            print_running(model, data, stride, batch_tokens, json)
-        return
-    if searches and not model.module.config.reads_source:
-        why = f"{run} is {model.kind}, which is evaluated without a search"
-        raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
-    name, examples = _examples(model, data, split, settings or [])
-    found = _measure(model, examples, beam, ranking, batch_tokens, by_length, free_running, fill)
-    if json:
-        about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": found.truncated}
-        print_line({**about, "beam": beam, "penalty": asdict(ranking), **found.to_json()})
-        return
-    what = f"{run}, step {model.step}," if model.recipe else f"{run}"
-    _print_tables(model, found, f"{what} on {len(examples):,} examples of {name}")
+    match measurement:
+        case "substitution":
+            print_substitution(model, json)
+        case "wordsim" | "analogies":
+            if wordsim and analogies and data is not None:
+                raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")
+            print_word_tests(model, data, wordsim, analogies, most, json)
+        case "last_word":
+            print_last_words(model, _needed(data, "--last-word", "--data lambada or --data FILE"), batch_tokens, json)
+        case "running_text":
+            print_running(model, _needed(data, "--running", "--data FILE"), stride, batch_tokens, json)
+        case _:
+            if model.task.head == "words":
+                raise UserError(f"{run}: this is {model.kind}; give --wordsim, --analogies or both.")
+            if (beam, ranking) != (1, Penalty(1.0)) and not model.module.config.reads_source:
+                why = f"{run} is {model.kind}, which is evaluated without a search"
+                raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
+            name, examples = _examples(model, data, split, settings or [])
+            found = _measure(model, examples, beam, ranking, batch_tokens, by_length, free_running, fill)
+            about = {"run": run, "step": model.step, "data": name, "examples": len(examples)}
+            if json:
+                searched = {"beam": beam, "penalty": asdict(ranking)}
+                print_line({**about, "truncated": found.truncated, **searched, **found.to_json()})
+            else:
+                what = f"{run}, step {model.step}," if model.recipe else f"{run}"
+                _print_tables(model, found, f"{what} on {len(examples):,} examples of {name}")
+
+
+def _measurement(context: typer.Context) -> str:
+    """The measurement that is asked for. An option that it does not take is refused."""
+    options_of = {each.name or "": each.opts[0] for each in context.command.params}
+    given = {}
+    for name, option in options_of.items():
+        source, value = context.get_parameter_source(name), context.params[name]
+        if source is not None and source.name == "COMMANDLINE":
+            stated = option if isinstance(value, bool) else f"{option} {value}"
+            given[name] = value[0] if name == "settings" else stated
+    found = next((name for name in TAKES if name in given), "")
+    for name, option in given.items():
+        if name not in (found, *TAKES[found], *ALWAYS):
+            homes = [options_of[each] for each, takes in TAKES.items() if each and name in takes]
+            cure = f"is not for {given[found]}; leave it out" if found else f"is for {' or '.join(homes)}; add that"
+            raise UserError(f"{option}: {cure}.")
+    return found
+
+
+def _needed(data: str | None, option: str, cure: str) -> str:
+    if data is None:
+        raise UserError(f"{option}: measures a text of your own; give {cure}.")
+    return data
 
 
 @dataclass(frozen=True)

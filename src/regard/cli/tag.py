@@ -31,7 +31,8 @@ def tag(
 
     start and end are the numbers of the first character of the entity in its line, from 0, and of the character after
     its last. A line is split into words at spaces and punctuation (docs/tagging.md). With --tokens the words are given,
-    and each word is printed with its tag; a blank line follows each sentence. --json prints one object for each line or
+    and each word is printed with its tag; a blank line follows each sentence. If the tags of the model name no
+    entities, such as parts of speech, each word of a line is printed so, too. --json prints one object for each line or
     sentence.
 
     \b
@@ -41,33 +42,41 @@ def tag(
       regard tag runs/names --json news.txt > entities.jsonl
       cut -d " " -f 1 test.txt | regard tag runs/names --tokens lines
     """
+    from regard.entities import names_entities
     from regard.verbs.tagging import tag as tag_texts
-    from regard.verbs.tagging import tag_words
+    from regard.verbs.tagging import tag_names, tag_words
 
     model = options.opened(run, device, precision, long)
     model.expect("tag", model.predicts("tag") and not model.module.config.numbers)
     if tokens is None:
+        named = names_entities(tag_names(model))
         for first, lines in chunks(file):
             for number, found in enumerate(tag_texts(model, lines, batch_tokens), first):
                 if json:
                     print_line(numbered(number, found))
-                else:
+                elif named:
                     _print_entities(number, found)
+                elif found.words:
+                    _print_words(found)
         return
     for sentences in _sentences(file, tokens):
         answers = tag_words(model, [words for _, words in sentences], batch_tokens)
         for (number, _), one in zip(sentences, answers):
             if json:
                 print_line(numbered(number, one))
-                continue
-            for word, name in zip(one.words, one.tags):
-                print_line(word, name)
-            print_line()
+            else:
+                _print_words(one)
 
 
 def _print_entities(number: int, found: "Tagged") -> None:
     for one in found.entities:
         print_line(str(number), str(one.start), str(one.end), one.type, f"{one.probability:.3f}", one.text)
+
+
+def _print_words(found: "Tagged") -> None:
+    for word, name in zip(found.words, found.tags):
+        print_line(word, name)
+    print_line()
 
 
 def _sentences(file: str, tokens: str) -> Iterator[list[tuple[int, list[str]]]]:

@@ -210,7 +210,9 @@ def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: C
     parts = {"weights": found.weights_bytes, "gradients": found.gradients_bytes, "optimiser": found.optimizer_bytes}
     parts["activations"] = found.activations_bytes
     memory = f"{size(found.peak_bytes)}B on {found.device}: " + ", ".join(f"{k} {size(v)}B" for k, v in parts.items())
-    time = duration(found.seconds) if found.seconds >= 1 else "under 1 s"
+    times = [found.tuning_seconds, found.seconds]
+    first, time = (duration(seconds) if seconds >= 1 else "under 1 s" for seconds in times)
+    tuning = f"{first} for {many(found.tuning_steps, 'step', 'steps')} of a language model (plan.tune_lm)"
     rows = {
         "parameters": "counted during training" if found.counts else f"{found.parameters:,}",
         **({"head": found.head} if found.head else {}),
@@ -221,6 +223,7 @@ def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: C
         **({} if found.counts else {"memory": memory}),
         "host memory": f"{size(found.host_bytes)}B, with the preparation, program code and mapped files; without "
         "evaluations",
+        **({"tuning": tuning} if found.tuning_steps else {}),
         "time": f"{time} for {many(found.steps, 'step', 'steps')} (plan.{found.ends_by}) of "
         f"{1000 * found.seconds_per_step:.0f} ms, without evaluations",
     }

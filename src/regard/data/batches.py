@@ -32,6 +32,7 @@ class Batch:
     counts: Mapping[str, int] = field(default_factory=dict)  # by input: how many places are real; targets: how many
     rows: list[int] = field(default_factory=list)  # the number of each row's example; -1: a filler row, all padding
     segment: int | None = None  # of contiguous text: how many batches before it its rows continue; None: other text
+    scale: float = 1.0  # of the learning rate of its step, as windows of several lengths need
 
     def __getitem__(self, name: str) -> Tensor:
         return self.fields[name]

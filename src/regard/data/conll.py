@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from regard.data.example import Corpus, TaggedText, Tokens
 from regard.data.files import iterate_lines
 from regard.data.sources import load_files
-from regard.entities import Scheme, detect_scheme, entities, may_follow, names_entities, split_tag, tags_of
+from regard.entities import OUTSIDE, Scheme, detect_scheme, entities, may_follow, names_entities, split_tag, tags_of
 from regard.errors import UserError
 
 DOCUMENT = "-DOCSTART-"  # the word of a line between two documents
@@ -31,8 +32,8 @@ class Conll:
 
     A line has a word, and in other columns its tags; spaces or tabs separate the columns. A blank line is between two
     sentences. The tags of entities may be in IOB1, IOB2 or BIOES; the model learns those of data.scheme. Other tags,
-    such as parts of speech, stay as they are. A type of entities that is only in the validation or test file cannot be
-    predicted: its entities count as not found.
+    such as parts of speech, stay as they are; files that mix both are refused. A type of entities that is only in the
+    validation or test file cannot be predicted: its entities count as not found.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("tag",)
@@ -52,26 +53,22 @@ class Conll:
             raise UserError(f"data.tokens={self.tokens}: each word has a tag; set data.tokens=word or word-lower.")
 
     def load(self) -> Corpus:
-        warnings: list[str] = []
+        paths = dict.fromkeys(path for path in (self.train, self.valid, self.test) if path)
+        files = {path: list(read_conll(path, self.column)) for path in paths}
+        named = _names_entities(files)
+        warnings = [one for path, sentences in files.items() for one in _illegal(path, sentences)] if named else []
 
         def read(path: str) -> list[TaggedText]:
-            sentences = list(read_conll(path, self.column))
-            scheme = detect_scheme(one.tags for one in sentences)
-            if scheme == "none":
-                return [TaggedText(" ".join(one.words), tuple(one.tags)) for one in sentences]
-            if illegal := _illegal(sentences, scheme):
-                (line, tag), more = illegal[0], len(illegal) - 1
-                found = f'{path}, line {line}: "{tag}" cannot be there in {scheme.upper()}'
-                others = f", and {more} other tags neither" if more else ""
-                warnings.append(f"{found}{others}; it is read as the first word of an entity.")
             return [
-                TaggedText(" ".join(one.words), tuple(tags_of(entities(one.tags), len(one.tags), self.scheme)))
-                for one in sentences
+                TaggedText(
+                    " ".join(one.words),
+                    tuple(tags_of(entities(one.tags), len(one.tags), self.scheme) if named else one.tags),
+                )
+                for one in files[path]
             ]
 
         corpus = load_files(self.train, self.valid, self.test, read, {})
         known = {tag for one in corpus.train for tag in one.tags}
-        named = names_entities(known)
         kinds = {split_tag(tag)[1] for tag in known}
         for name, part in (("valid", corpus.valid), ("test", corpus.test)):
             tags = Counter(tag for one in part for tag in one.tags)
@@ -113,13 +110,40 @@ def read_conll(path: str | Path, column: int | Literal["last"] = "last") -> Iter
         yield sentence
 
 
-def _illegal(sentences: list[Sentence], scheme: str) -> list[tuple[int, str]]:
-    """The lines and tags that are not legal after the tag before, such as I-PER after O in IOB2."""
-    found = []
+def _names_entities(files: Mapping[str, Sequence[Sentence]]) -> bool:
+    """Whether the tags of all files together are those of a scheme; if most of them are, refuse any other tag."""
+    counts = Counter(tag for sentences in files.values() for one in sentences for tag in one.tags)
+    del counts[OUTSIDE]
+    strange = {tag: count for tag, count in counts.items() if not names_entities([tag])}
+    words = sum(strange.values())
+    if 2 * len(strange) >= len(counts) and 2 * words >= counts.total():
+        return False
+    for path, sentences in files.items():
+        for one in sentences:
+            for tag, line in zip(one.tags, one.lines):
+                if tag in strange:
+                    found = f'"{tag}" is no tag of a scheme such as IOB2, but most tags are (such tags: {words})'
+                    cure = f"write {OUTSIDE}, or a tag such as B-PER, or name another column with data.column=N"
+                    raise UserError(f"{path}, line {line}: {found}; {cure}.")
+    return bool(counts)
+
+
+def _illegal(path: str, sentences: Sequence[Sentence]) -> list[str]:
+    """A warning if a tag of a file is not legal beside its neighbours, such as I-PER after O in IOB2; it has the first.
+
+    A tag that should continue an entity and cannot begins one. A tag that the next one should continue ends its entity.
+    """
+    scheme, found = detect_scheme(one.tags for one in sentences), list[tuple[int, str, str]]()
     for _, tags, lines in sentences:
-        before: str | None = None
-        for tag, line in zip(tags, lines):
-            if not may_follow(before, tag, scheme):
-                found.append((line, tag))
-            before = tag
-    return found
+        for place, (before, tag) in enumerate(pairwise([None, *tags, None])):
+            if may_follow(before, tag, scheme):
+                continue
+            if scheme == "bioes" and (tag is None or split_tag(tag)[0] not in ("I", "E")):
+                found.append((lines[place - 1], f'"{before}" is not continued', "the last word of its entity"))
+            else:
+                found.append((lines[place], f'"{tag}" cannot be there', "the first word of an entity"))
+    if not found:
+        return []
+    line, what, role = found[0]
+    others = f", and {len(found) - 1} other tags are not legal either" if found[1:] else ""
+    return [f"{path}, line {line}: {what} in {scheme.upper()}{others}; it is read as {role}."]

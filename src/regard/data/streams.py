@@ -46,7 +46,7 @@ class Book:
     vocab: int = 8000  # the largest size of the vocabulary
     window: int = 0  # tokens of a window; 0: the model's context
     order: Literal["random", "contiguous"] = "random"  # order of the windows; contiguous: each continues the one before
-    spread: float = 0.0  # contiguous: standard deviation of where a window ends, in windows; 0: all have data.window
+    spread: float = 0.0  # contiguous: about the standard deviation of the lengths of windows, as a part of data.window
     valid_tokens: int = 1_000_000  # about the most tokens of the validation text; 0: no limit
     sample_mb: int = 64  # megabytes, spread over a larger text, that the tokenizer is trained on; 0: all
 
@@ -60,6 +60,9 @@ class Book:
                 raise UserError(f"data.{name}={path}: this is a table; {cure}.")
         if not 0 <= self.spread < 1:
             raise UserError(f"data.spread={self.spread}: give 0 (none) or more, below 1, such as 0.07.")
+        if self.spread and self.order == "random":
+            why = "windows at random places all have one length"
+            raise UserError(f"data.spread={self.spread}: {why}; set data.order=contiguous, or data.spread=0.")
         for name in ("valid_tokens", "sample_mb"):
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more, or 0 for no limit.")
@@ -209,7 +212,8 @@ class Streams(Windows):
 
     With `spread`, the windows of an epoch have different lengths, so that training is not cut at the same tokens in
     every epoch (Merity et al. 2018, §4.1): each end moves by a normal number of tenths of a window. Every token is a
-    target once, as without it, and there are few shapes.
+    target once, as without it, and there are few shapes. The learning rate of a step is in proportion to the length of
+    its windows (`Batch.scale`), so that a token of a short window has no more weight than others.
     """
 
     def __init__(
@@ -235,7 +239,7 @@ class Streams(Windows):
         starts = offset + (lane * self._rows + np.arange(self._rows)) * length + ends[segment]
         window = int(ends[segment + 1] - ends[segment])
         batch = _window_batch(self._text, starts, np.full(self._rows, window), window)
-        return replace(batch, segment=segment)
+        return replace(batch, segment=segment, scale=window / self._window)
 
     def _cut(self, epoch: int) -> tuple[int, Lengths]:
         """Where the first stream of an epoch begins, and where in a stream each window ends, after a 0."""
@@ -244,7 +248,8 @@ class Streams(Windows):
         ends = np.arange(self._segments + 1) * self._window
         if self._spread:
             tenth = max(self._window // 10, 1)
-            moved = np.rint(random.normal(0, self._spread, self._segments - 1) * self._window / tenth).astype(np.int64)
+            deviation = self._spread / 2**0.5 * self._window / tenth  # of an end: both ends change the length
+            moved = np.rint(random.normal(0, deviation, self._segments - 1)).astype(np.int64)
             most = (self._window - 1) // (2 * tenth)  # no window is empty
             ends[1:-1] += moved.clip(-most, most) * tenth
         return offset, ends

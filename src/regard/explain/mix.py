@@ -14,6 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -35,9 +36,9 @@ from regard.verbs import Loaded
 READING = """
 The embedding tells the class of most words, because most words have one class; “stick” has two, and a state is needed
 to tell them apart. It does not tell the topic at “the” or “to”: there the states of the upper layers are better. The
-weights show the same: the topic takes nearly all of its vector from the last layer, the word class more of it from the
-layers below. The weights also depend on the sizes of the vectors, because the mix does not normalise them: the numbers
-of the embeddings are the smallest here.
+weights show the same: the topic takes nearly nothing from the embedding, the word class a fifth of its vector. The
+weights also depend on the sizes of the vectors, because the mix does not normalise them: the numbers of the embeddings
+are the smallest here.
 """
 EXAMPLE, WORD = "let us stick to the plan .", "stick"
 CLASSES = ("verb", "noun", "adjective", "other")
@@ -60,16 +61,16 @@ TEMPLATES = {  # each word with the first letter of its class; a slot has the wo
     ),
 }
 SLOTS = {
-    "aim": "plan budget schedule rule",
-    "keep": "keep change discuss",
-    "fine": "new strict good",
-    "boss": "manager committee lawyer",
-    "dog": "dog boy farmer",
-    "fetch": "fetch throw burn",
-    "rough": "dry long heavy",
-    "tree": "branch tree log",
+    "aim": "plan budget schedule rule contract deadline list method",
+    "keep": "keep change discuss follow drop write check accept",
+    "fine": "new strict good old clear short simple strange",
+    "boss": "manager committee lawyer teacher chairman minister editor clerk",
+    "dog": "dog boy farmer girl wolf hunter gardener puppy",
+    "fetch": "fetch throw burn find break carry lose bury",
+    "rough": "dry long heavy wet thin crooked broken green",
+    "tree": "branch tree log root stump twig leaf plank",
 }
-TEXTS = 300  # sentences of each task; two thirds train its classifier
+TRAINING, TESTING = 200, 100  # sentences of the classifiers
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,15 @@ class Tagged:
     topic: str
 
 
-def sample_tagged(rng: random.Random) -> Tagged:
-    """A random sentence."""
-    topic = rng.choice(list(TEMPLATES))
-    pairs = [piece.split("/") for piece in rng.choice(TEMPLATES[topic]).split()]
-    words = (rng.choice(SLOTS[word[1:-1]].split()) if word.startswith("{") else word for word, _ in pairs)
-    classes = (next(name for name in CLASSES if name[0] == letter) for _, letter in pairs)
-    return Tagged(tuple(words), tuple(classes), topic)
+def sample_tagged(rng: random.Random, new: bool = False) -> Tagged:
+    """A random sentence. A tenth of all sentences are kept for tests: a sentence is one of them if it is `new`."""
+    while True:
+        topic = rng.choice(list(TEMPLATES))
+        pairs = [piece.split("/") for piece in rng.choice(TEMPLATES[topic]).split()]
+        words = tuple(rng.choice(SLOTS[word[1:-1]].split()) if word.startswith("{") else word for word, _ in pairs)
+        if (crc32(" ".join(words).encode()) % 10 == 0) == new:
+            classes = (next(name for name in CLASSES if name[0] == letter) for _, letter in pairs)
+            return Tagged(words, tuple(classes), topic)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class TaggedTexts:
     valid: int = 100  # number of validation sentences
     seed: int = 1  # random seed of the sentences
     tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 100  # the most tokens
+    vocab: int = 150  # the most tokens
 
     def load(self) -> Corpus:
         rng = random.Random(self.seed)
@@ -133,7 +136,8 @@ def run(options: MixOptions, report: Report = no_report) -> Result:
     recipe = Recipe("biLM", "", TaggedTexts(seed=options.seed), config, TeacherForcing(), plan, ())
     model = train_prepared("biLM", prepare(recipe, kinds=kinds), options.steps, report, kinds)
     rng = random.Random(options.seed + 1)
-    texts = [sample_tagged(rng) for _ in range(TEXTS)]
+    texts = [sample_tagged(rng, new) for new, count in ((False, TRAINING), (True, TESTING)) for _ in range(count)]
+    train = sum(len(one.words) for one in texts[:TRAINING])
     answers = {
         "word class": ([each for one in texts for each in one.classes], CLASSES),
         "topic": ([one.topic for one in texts for _ in one.words], tuple(TEMPLATES)),
@@ -142,7 +146,7 @@ def run(options: MixOptions, report: Report = no_report) -> Result:
         layers, (example,) = word_layers(model, [one.words for one in texts]), [EXAMPLE.split()]
         shown = word_layers(model, [example])[:, example.index(WORD)]  # (layers, D)
         results = [
-            learn(task, layers, [names.index(each) for each in found], names, shown, options)
+            learn(task, layers, [names.index(each) for each in found], train, names, shown, options)
             for task, (found, names) in answers.items()
         ]
     titles = ["embedding", *(f"layer {number}" for number in range(1, len(layers)))]
@@ -156,7 +160,7 @@ def run(options: MixOptions, report: Report = no_report) -> Result:
     about = (
         f"A language model of both directions (two networks, LSTMs with two layers of width 32), "
         f"{training_of(options.steps, options.seed)} on {TaggedTexts().train:,} sentences, and two classifiers of its "
-        f"frozen layers, trained on {TEXTS * 2 // 3} other sentences and tested on {TEXTS - TEXTS * 2 // 3}."
+        f"frozen layers, trained on {TRAINING} sentences and tested on {TESTING} that none of the three has read."
     )
     numbers = {"steps": options.steps, "seed": options.seed, "layers": titles, "word": shown, "tasks": results}
     return Result("ELMo's mix of layers", about, numbers, sections)
@@ -174,10 +178,19 @@ def word_layers(model: Loaded, texts: Sequence[Sequence[str]]) -> Tensor:
 
 
 def learn(
-    task: str, layers: Tensor, answers: Sequence[int], names: Sequence[str], word: Tensor, options: MixOptions
+    task: str,
+    layers: Tensor,
+    answers: Sequence[int],
+    train: int,
+    names: Sequence[str],
+    word: Tensor,
+    options: MixOptions,
 ) -> TaskResult:
-    """Learns a mix of layers (L, N, D) with a linear classifier, and for comparison a classifier of each layer."""
-    targets, train = torch.tensor(answers), len(answers) * 2 // 3
+    """Learns a mix of layers (L, N, D) with a linear classifier, and for comparison a classifier of each layer.
+
+    The first `train` of the N words are for training, the others for the test.
+    """
+    targets = torch.tensor(answers)
     mix, linear = _fit(layers[:, :train], targets[:train], len(names), options)
     alone = [_fit(one[None, :train], targets[:train], len(names), options) for one in layers]
 

@@ -71,9 +71,9 @@ class Recurrent(nn.Module):
     """A stack of recurrent layers of one kind, in one direction or two.
 
     ``forward`` reads whole padded sequences (an encoder); ``advance`` continues from a state by any number of steps (a
-    decoder, one direction). With two directions each has half of ``width``, so the output always has ``width``. In a
-    decoder, the layers below the last may have another width (``hidden``), ``weight_drop`` is the dropout of the
-    hidden-to-hidden matrices, and ``variational`` dropout between layers has one mask for all steps of a call.
+    decoder, one direction). With two directions each has half of ``width``, so the output always has ``width``.
+    ``variational`` dropout between layers has one mask for all steps of a call. In a decoder, the layers below the last
+    may have another width (``hidden``), and ``weight_drop`` is the dropout of the hidden-to-hidden matrices.
     """
 
     def __init__(
@@ -121,7 +121,8 @@ class Recurrent(nn.Module):
         gather and not a packed sequence, so shapes are static and no length is copied to the CPU. The outputs of each
         layer are added to ``layers``.
         """
-        x = zero_padding(x, real)
+        assert not self.weight_drop, "weight_drop is a setting of a decoder, which calls advance"
+        x, noise = zero_padding(x, real), self.noise(len(x), x)
         if real is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         runs = [(self.onward, real_first(real))]
@@ -139,7 +140,7 @@ class Recurrent(nn.Module):
             finals.append(torch.cat(ends, -1))
             add_layer(layers, x)
             if depth + 1 < self.layers:
-                x = F.dropout(x, self.dropout, self.training)
+                x = self._drop(x, None if noise is None else noise.masks[depth])
         return x, torch.stack(finals, 1)
 
     def advance(self, x: Tensor, state: Tensor, layers: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -260,6 +261,11 @@ def fused(kind: str, x: Tensor, parts: tuple[Tensor, ...], w: Weights) -> tuple[
 def dropout_mask(like: Tensor, shape: tuple[int, ...], dropout: float) -> Tensor:
     """A mask of dropout, to be multiplied with: 0 with the probability ``dropout``, else 1 / (1 − dropout)."""
     return F.dropout(like.new_ones(shape), dropout)
+
+
+def variational_dropout(x: Tensor, dropout: float, training: bool) -> Tensor:
+    """Dropout of whole features of a text (B, T, width): one mask for all T places (Gal & Ghahramani 2016)."""
+    return x * dropout_mask(x, (len(x), 1, x.shape[-1]), dropout) if training else x
 
 
 def flatten_bfloat16(layer: Any) -> None:

@@ -7,6 +7,7 @@ McCann et al. 2017).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
@@ -23,7 +24,7 @@ from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.characters import CharacterEncoder
 from regard.layers.mix import ScalarMix, equal_width
-from regard.layers.recurrent import Recurrent, add_layer, real_first
+from regard.layers.recurrent import Recurrent, add_layer, real_first, variational_dropout
 from regard.mask import zero_padding
 from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
 from regard.models.facts import Facts, GivesLayers
@@ -111,7 +112,9 @@ class BiLstm(Layered):
         if config.extractor is not None:
             self.extractor = Extractor(config)
             inputs += config.extracted
-        self.encoder = Recurrent("lstm", inputs, config.width, config.layers, directions=2, dropout=config.dropout)
+        self.encoder = Recurrent(
+            "lstm", inputs, config.width, config.layers, directions=2, dropout=config.dropout, variational=True
+        )
         if readout:
             self.readout_ = nn.Linear(config.width, config.labels)
 
@@ -143,10 +146,11 @@ class BiLstm(Layered):
             parts.append(self.characters(characters))
         if self.extractor is not None:
             parts.append(self.extractor(pieces, real))
-        x = self._drop(torch.cat([part.to(parts[0].dtype) for part in parts], -1))
+        x = torch.cat([part.to(parts[0].dtype) for part in parts], -1)
+        x = variational_dropout(x, self.config.dropout, self.training)
         add_layer(layers, x)
         states, _ = self.encoder(x, real, layers)
-        return self._drop(states)
+        return variational_dropout(states, self.config.dropout, self.training)
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → logits (B, labels)"""
@@ -155,10 +159,6 @@ class BiLstm(Layered):
     def forward(self, batch: Batch) -> Tensor:
         real = batch.visible("tokens")
         return self.readout(self.features(batch["tokens"], real), real)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        """Dropout of whole features of a text (B, T, D)."""
-        return F.dropout1d(x.transpose(1, 2), self.config.dropout, self.training).transpose(1, 2)
 
 
 class Extractor(nn.Module):
@@ -195,21 +195,47 @@ class Extractor(nn.Module):
         """
         pieces = pieces.unflatten(2, (-1, self.numbers))  # (B, T, P, N)
         there = pieces[..., 0] > 0 if real is None else (pieces[..., 0] > 0) & real[..., None]
-        before, after = (ids.expand(len(pieces), -1, -1) for ids in (self.before, self.after))
-        tokens = torch.cat([before, (pieces - 1).clamp_min(0).flatten(1, 2), after], 1)
-        some = there.flatten(1).any(1, keepdim=True)
-        seen = torch.cat([some.expand(before.shape[:2]), there.flatten(1), some.expand(after.shape[:2])], 1)
-        order = real_first(seen)
-        longest = self.longest or tokens.shape[1]
-        if tokens.device.type == "cpu":  # on a GPU the shapes are those of the batch, whatever it contains
-            longest = min(longest, max(int(seen.sum(1).max()), 1))
-        kept = order[:, :longest]
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.config.tune):
-            tokens = tokens.take_along_dim(kept[..., None], dim=1)
-            tokens = tokens if self.numbers > 1 else tokens.squeeze(2)
-            layers = equal_width(cast(GivesLayers, self.body).layers(tokens, seen.gather(1, kept)))
-        states = zero_padding(self.mix(layers), seen.gather(1, kept))
-        states = F.pad(states, (0, 0, 0, order.shape[1] - kept.shape[1]))
-        states = states.take_along_dim(order.argsort(1)[..., None], dim=1)  # as in `tokens`
-        states = states[:, before.shape[1] : states.shape[1] - after.shape[1]].unflatten(1, pieces.shape[1:3])
+        order = real_first(there.flatten(1))
+        most = order.shape[1]
+        if pieces.device.type == "cpu":  # on a GPU the shapes are those of the batch, whatever it contains
+            most = int(there.flatten(1).sum(1).max())
+        kept = order[:, :most]
+        tokens = (pieces - 1).clamp_min(0).flatten(1, 2).take_along_dim(kept[..., None], dim=1)
+        states = self._in_windows(tokens, there.flatten(1).gather(1, kept))
+        states = F.pad(states, (0, 0, 0, order.shape[1] - most))
+        states = states.take_along_dim(order.argsort(1)[..., None], dim=1).unflatten(1, pieces.shape[1:3])
         return states.sum(2) / there.sum(2, keepdim=True).clamp(min=1).to(states.dtype)
+
+    def _in_windows(self, tokens: Tensor, seen: Tensor) -> Tensor:
+        """The states (B, S, D) of tokens (B, S, N) whose padding is last.
+
+        A text that is longer than the model's context is read in windows, which overlap by a quarter. A token has its
+        states of the window in which it is farther from an end.
+        """
+        count = tokens.shape[1]
+        ends = len(self.before) + len(self.after)
+        room = max(1, count if self.longest is None else min(count, self.longest - ends))
+        shared = room // 4
+        stride = room - shared
+        windows = 1 + max(0, math.ceil((count - room) / stride))
+        more = room + stride * (windows - 1) - count
+        tokens = F.pad(tokens, (0, 0, 0, more)).unfold(1, room, stride).transpose(2, 3).flatten(0, 1)
+        states = self._states(tokens, F.pad(seen, (0, more)).unfold(1, room, stride).flatten(0, 1))
+        states = states.unflatten(0, (-1, windows)).flatten(1, 2)  # (B, windows · room, D)
+        place = torch.arange(count, device=tokens.device)
+        window = ((place - shared // 2) // stride).clamp(0, windows - 1)
+        return states[:, place + window * (room - stride)]
+
+    def _states(self, tokens: Tensor, seen: Tensor) -> Tensor:
+        """The mixed states (B, S, D) of tokens (B, S, N), read between the special tokens; 0 at padding."""
+        before, after = (ids.expand(len(tokens), -1, -1) for ids in (self.before, self.after))
+        some = seen.any(1, keepdim=True)
+        seen = torch.cat([some.expand(before.shape[:2]), seen, some.expand(after.shape[:2])], 1)
+        order = real_first(seen)
+        seen = seen.gather(1, order)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.config.tune):
+            tokens = torch.cat([before, tokens, after], 1).take_along_dim(order[..., None], dim=1)
+            tokens = tokens if self.numbers > 1 else tokens.squeeze(2)
+            layers = equal_width(cast(GivesLayers, self.body).layers(tokens, seen))
+        states = zero_padding(self.mix(layers), seen).take_along_dim(order.argsort(1)[..., None], dim=1)
+        return states[:, before.shape[1] : states.shape[1] - after.shape[1]]

@@ -71,6 +71,10 @@ class TwoDirectionsConfig(SharesFacts):
         )
 
     @property
+    def tied(self) -> bool:
+        return bool(self.body.tied)
+
+    @property
     def carries(self) -> bool:
         return bool(self.body.carries)
 

@@ -165,6 +165,11 @@ class Facts(Protocol):
         return False
 
     @property
+    def tag_sequences(self) -> bool:
+        """Whether the tags of a text depend on one another; `head` of the model is then a `heads.TagSequences`."""
+        return False
+
+    @property
     def threshold(self) -> float:
         """The probability from which a model gives a text a label, if it can give several."""
         return 0.5
@@ -215,6 +220,19 @@ class Facts(Protocol):
         Training can give each layer a learning rate of its own, or freeze it. Weights outside belong to the last one.
         """
         return ()
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer uses the token embeddings as its matrix."""
+        return False
+
+    @property
+    def training_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The `layer_groups` as training uses them: the embedding of a tied model is part of its output layer."""
+        if not self.tied:
+            return self.layer_groups
+        first, *between, last = self.layer_groups
+        return (*between, (*first, *last))
 
     def split(self) -> tuple[Any, Any]:
         """The config of the body and of the head above it; (self, None): the model has output layers of its own."""

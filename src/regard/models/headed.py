@@ -40,6 +40,10 @@ class HeadedConfig(SharesFacts):
         return tuple(self.body.filter_sizes)
 
     @property
+    def tag_sequences(self) -> bool:
+        return bool(self.head.tag_sequences)
+
+    @property
     def threshold(self) -> float:
         return float(self.head.threshold)
 

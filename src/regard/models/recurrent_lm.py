@@ -17,7 +17,7 @@ from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer, dropout_mask
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer, dropout_mask, variational_dropout
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import Causal
@@ -174,6 +174,6 @@ class RecurrentLm(Causal):
 
     def _drop(self, x: Tensor, dropout: float) -> Tensor:
         """Dropout on (B, T, …), or on features (…, width) of one token each."""
-        if self.config.variational and self.training and x.dim() == 3:
-            return x * dropout_mask(x, (len(x), 1, x.shape[-1]), dropout)
+        if self.config.variational and x.dim() == 3:
+            return variational_dropout(x, dropout, self.training)
         return F.dropout(x, dropout, self.training)

@@ -47,7 +47,7 @@ class Classification(Objective):
     def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
         """The weights of the classes, if there are any. They are not trained."""
         changed = self.smoothing or self.class_weights != "none"
-        if changed and isinstance(model, nn.Module) and tag_sequences(model) is not None:
+        if changed and model.config.tag_sequences:
             stated = "objective.smoothing" if self.smoothing else "objective.class_weights"
             raise UserError(f"{stated}: a head that scores whole sequences of tags has no such setting; use head=tag.")
         if self.class_weights == "none":

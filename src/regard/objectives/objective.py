@@ -73,7 +73,7 @@ class AveragesWeights(Protocol):
         ...
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Inside the block, the model has the averaged weights, and `state` has those that training continues."""
+        """Inside the block, the model has the averaged weights; `state` always has those that training continues."""
         ...
 
 

@@ -240,7 +240,7 @@ def wikitext103() -> Recipe:
 def awd_lstm() -> Recipe:
     """WikiText-2 by words: AWD-LSTM of 33 million parameters (Merity et al. 2018), published with a perplexity of 68.6.
 
-    `data=ptb model.input_dropout=0.4 model.hidden_dropout=0.25 plan.batch_tokens=1400 plan.evaluate=664` has the
+    `data=ptb model.input_dropout=0.4 model.hidden_dropout=0.25 plan.batch_tokens=1400 plan.evaluate=663` has the
     published settings for the Penn Treebank: 24 million parameters, a perplexity of 60.0.
     """
     return Recipe(
@@ -304,7 +304,7 @@ def ulmfit() -> Recipe:
             finetune=(
                 *("plan.tune_lm=10", "plan.rate=0.004", "plan.schedule=triangular", f"plan.layer_decay={1 / 2.6:.4f}"),
                 *("plan.unfreeze=epoch", "plan.epochs=10", "plan.evaluate=100", "plan.patience=0"),
-                *("head.pool=concat", "head.hidden=relu", "head.inner=50"),
+                *("plan.betas=0.7,0.99", "head.pool=concat", "head.hidden=relu", "head.inner=50", "head.bias=true"),
             ),
         ),
     )

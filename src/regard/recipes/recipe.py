@@ -104,7 +104,8 @@ class Plan:
 
     steps: int = 1000  # number of updates of the weights
     epochs: float | None = None  # number of passes over the training examples; none: plan.steps is the length
-    minutes: float | None = None  # stop after this long, evaluations included; linear and cosine then end at this time
+    # Stop after this long, evaluations included; linear, cosine and triangular rates then end at this time.
+    minutes: float | None = None
     batch_tokens: int = 4096  # number of tokens of a batch, padding included, on its longer side
     accumulate: int = 1  # number of batches per step, on each rank
     rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
@@ -163,6 +164,13 @@ class Plan:
             raise UserError(f"plan.ratio={self.ratio}: give 1 or more, such as 32.")
         if isinstance(self.freeze, int):
             self._at_least("freeze", 0)
+        settings: list[str] = []
+        for part in self.finetune:  # the value of a setting may have commas, as plan.betas has
+            if "=" in part or not settings:
+                settings.append(part)
+            else:
+                settings[-1] += f",{part}"
+        object.__setattr__(self, "finetune", tuple(settings))
         for name in ("epochs", "minutes"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise UserError(f"plan.{name}={getattr(self, name)}: give a number above 0, or none.")

@@ -22,6 +22,8 @@ from regard.training.evaluate import check_evaluation
 from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, train
 from regard.training.prepare import Prepared, prepare
+from regard.training.tuning import tuning_recipe
+from regard.training.warm_start import WarmStart
 
 FILLING = 64  # the most batches that are read to fill a memory
 TIMED = 5  # batches that are timed; the first is a warm-up and is not counted
@@ -51,6 +53,8 @@ class Estimate:
     token_bytes: int = 0  # the size of its token file
     counts: bool = False  # whether the model is trained by counting, without gradients
     warnings: tuple[str, ...] = ()  # what is probably a mistake in the data or the plan, with its remedy
+    tuning_steps: int = 0  # of the language model of plan.tune_lm, which comes first
+    tuning_seconds: float = 0.0  # the time of its steps
     head: str = ""  # the settings of the head above the model's body; empty: the output layers are the model's own
 
 
@@ -76,10 +80,26 @@ def estimate(
 
     If a text on disk has no token file yet, only a sample of it is encoded.
     """
+    tuning, plan = None, recipe.plan
+    if plan.tune_lm:
+        first = tuning_recipe(recipe, init if isinstance(init, WarmStart) else None, kinds)
+        tuning = estimate(first, init, kinds, report, ranks)
+        if plan.minutes is not None:
+            left = max(plan.minutes - tuning.seconds / 60, plan.minutes / 2)
+            recipe = replace(recipe, plan=replace(plan, minutes=left))
     prepared = prepare(recipe, given=init, kinds=kinds, report=report, whole=False, ranks=ranks)
     check_evaluation(prepared.recipe, prepared.task, prepared.corpus, kinds["metric"])
     with prepared.within_memory():
-        return _measure(prepared)
+        found = _measure(prepared)
+    if tuning is None:
+        return found
+    return replace(
+        found,
+        peak_bytes=max(tuning.peak_bytes, found.peak_bytes),
+        tuning_steps=tuning.steps,
+        tuning_seconds=tuning.seconds,
+        warnings=tuple(dict.fromkeys((*tuning.warnings, *found.warnings))),
+    )
 
 
 def _measure(prepared: Prepared) -> Estimate:

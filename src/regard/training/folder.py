@@ -34,7 +34,7 @@ from regard.objectives.objective import Trainer
 from regard.recipes import Recipe
 from regard.stored import load_weights, recipe_json, stored_recipe
 from regard.training.optim import INDEPENDENT_OF_STEPS
-from regard.training.prepare import Prepared
+from regard.training.prepare import Prepared, without_entities
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
@@ -85,7 +85,10 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     """Refuse to resume a run with other settings than it was started with."""
-    was, now = (_flatten(to_json(each, kinds)) for each in (stored_recipe(out, kinds), recipe))
+    stored, plain = stored_recipe(out, kinds), without_entities(recipe, kinds)
+    if (stored.metrics, stored.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
+        recipe = plain
+    was, now = (_flatten(to_json(each, kinds)) for each in (stored, recipe))
     counts = recipe.objective.learns_by == "counts"
     follows = recipe.plan.epochs is not None  # plan.steps follows from plan.epochs
     any_length = recipe.plan.schedule in INDEPENDENT_OF_STEPS and not counts
@@ -182,6 +185,7 @@ class RunState:
     waited: int = 0  # evaluations since the best step
     seconds: float = 0.0  # since the run began, evaluation and saving included
     evaluating: float = 0.0  # seconds of evaluation and saving
+    tuning: float = 0.0  # seconds of the language model of plan.tune_lm, which came first
     data: str = ""  # the digest of the training examples
     batches: int = 0  # batches per step, on all ranks together
 
@@ -213,6 +217,8 @@ def read_state(folder: Path) -> RunState:
     """The state of a run when this step was saved."""
     path = folder / "training/state.json"
     found = read_json(path)
+    if isinstance(found, dict):
+        found.setdefault("tuning", 0.0)  # earlier versions did not write it
     names = {field.name for field in fields(RunState)}
     if not isinstance(found, dict) or found.keys() != names:
         raise UserError(f"{path}: not the state of a run; {RESTORE}.")
@@ -227,6 +233,7 @@ def read_state(folder: Path) -> RunState:
         "waited": _whole(found["waited"]),
         "seconds": _number(found["seconds"]) and found["seconds"] >= 0,
         "evaluating": _number(found["evaluating"]) and found["evaluating"] >= 0,
+        "tuning": _number(found["tuning"]) and found["tuning"] >= 0,
         "data": isinstance(found["data"], str),
         "batches": _whole(found["batches"]) and found["batches"] >= 1,
     }

@@ -76,9 +76,9 @@ class GradientTrainer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside the block, the model has the averaged weights of `plan.optimizer=asgd`, and the state has the others.
+        """Inside the block, the model has the averaged weights of `plan.optimizer=asgd`; without it, nothing changes.
 
-        Without averaging, nothing changes.
+        `state` is the same inside and outside of the block.
         """
         if isinstance(self.optimizer, AveragedSgd):
             self.optimizer.swap()
@@ -125,8 +125,6 @@ class GradientTrainer:
         if own is not None:
             own.load_state_dict(objective)
         restore_optimizer(self.optimizer, self.loss_module, optimizer)
-        if isinstance(self.optimizer, AveragedSgd):
-            self.optimizer.swap()  # a step is saved with its averaged weights
         if step and self._batches.batch(0).segment is not None:
             self._restore_lanes(lanes)
 
@@ -190,7 +188,8 @@ def train(
         if ranks.several:
             ranks.all_reduce([sums, *_gradients(loss_module)])
         previous = step
-        rate, length = rate_at(plan, place_in_schedule(plan, n, passed()), width), _clip(loss_module, plan.clip)
+        rate = rate_at(plan, place_in_schedule(plan, n, passed()), width) * micro[0].scale  # that of all its batches
+        length = _clip(loss_module, plan.clip)
         step = Step(
             n=n + 1,
             tokens=int(tokens),

@@ -16,9 +16,9 @@ STATE = {  # the tensors that an optimiser has for each weight that it has chang
     "adamw": ("step", "exp_avg", "exp_avg_sq"),
     "adam": ("step", "exp_avg", "exp_avg_sq"),
     "sgd": ("momentum_buffer",),
-    "asgd": (),  # after the trigger, it has MEAN for all weights
+    "asgd": (),  # after the trigger, it has TRAINED and MEAN for all weights
 }
-MEAN = "mean"  # the averaged weights of asgd
+TRAINED, MEAN = "weight", "mean"  # asgd: the weight that training continues, and the mean of its values
 TRIGGER = "trigger"  # before the names of the numbers that asgd has once, not for each weight
 UNUSED = "unused"  # an empty tensor in the place of the state of a weight that never had a gradient
 INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
@@ -105,6 +105,7 @@ class AveragedSgd(SGD):
         self.trigger = trigger
         self.losses: list[float] = []  # of the evaluations before the trigger
         self.averaged = 0  # weights in the mean; 0: before the trigger
+        self._swapped = False  # whether the model has the mean, and the state has the weights that training continues
 
     @property
     def weights(self) -> list[Tensor]:
@@ -138,6 +139,14 @@ class AveragedSgd(SGD):
             before = weight.clone()
             weight.copy_(mean)
             mean.copy_(before)
+        self._swapped = not self._swapped
+
+    def values_of(self, weight: Tensor) -> dict[str, Tensor]:
+        """The value that training continues and the mean, exchanged or not; neither before the trigger."""
+        if MEAN not in self.state.get(weight, {}):
+            return {}
+        names = (MEAN, TRAINED) if self._swapped else (TRAINED, MEAN)
+        return dict(zip(names, (weight.detach(), self.state[weight][MEAN])))
 
     def trigger_state(self) -> dict[str, Tensor]:
         """The losses before the trigger, and how many weights the mean has."""
@@ -165,14 +174,14 @@ class LayerWeights(NamedTuple):
 def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
     """The weights that can be trained, by layer from the input to the output; all in one if the plan treats all alike.
 
-    The layers are those of `Facts.layer_groups`. Weights outside of them, such as the objective's own, belong to the
+    The layers are those of `Facts.training_groups`. Weights outside of them, such as the objective's own, belong to the
     last.
     """
     named = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
     if plan.layer_decay == 1 and not plan.freeze and not plan.unfreeze:
         return [LayerWeights("model", list(named.values()))]
     model: Any = module.get_submodule("model")
-    paths = model.config.layer_groups or (("model",),)
+    paths = model.config.training_groups or (("model",),)
     layers: dict[str, list[nn.Parameter]] = {group[0]: [] for group in paths}
     for name, weight in named.items():
         inside = (group[0] for group in paths if any(f"{name}.".startswith(f"model.{path}.") for path in group))
@@ -217,7 +226,8 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 def optimizer_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:
     """The state of the optimiser as one mapping: `weight name/state name` → tensor."""
     weights = dict(module.named_parameters())
-    state = {name: optimizer.state.get(weight, {}) for name, weight in weights.items()}
+    state_of = optimizer.values_of if isinstance(optimizer, AveragedSgd) else lambda one: optimizer.state.get(one, {})
+    state = {name: state_of(weight) for name, weight in weights.items()}
     found = {f"{name}/{key}": it for name in state for key, it in state[name].items() if isinstance(it, Tensor)}
     unused = [name for name, weight in weights.items() if found and weight.requires_grad and not state[name]]
     return found | {f"{name}/{UNUSED}": torch.empty(0) for name in unused}
@@ -232,7 +242,8 @@ def state_shapes(
     shapes: dict[str, torch.Size] = {}
     if isinstance(optimizer, AveragedSgd):
         averaged = set(optimizer.weights if optimizer.averaged else ())
-        return {f"{name}/{MEAN}": weight.shape for name, weight in module.named_parameters() if weight in averaged}
+        named = [(name, weight.shape) for name, weight in module.named_parameters() if weight in averaged]
+        return {f"{name}/{key}": shape for name, shape in named for key in (TRAINED, MEAN)}
     for name, weight in module.named_parameters():
         if weight in changed and f"{name}/{UNUSED}" in found:
             shapes[f"{name}/{UNUSED}"] = torch.Size([0])
@@ -247,5 +258,7 @@ def restore_optimizer(optimizer: Optimizer, module: nn.Module, state: Mapping[st
     weights = dict(module.named_parameters())
     for place, value in state.items():
         name, _, key = place.rpartition("/")
-        if key != UNUSED:
+        if key == TRAINED:
+            weights[name].detach().copy_(value)
+        elif key != UNUSED:
             optimizer.state[weights[name]][key] = value.to(weights[name].device)

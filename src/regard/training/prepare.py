@@ -15,7 +15,7 @@ from regard.data.batches import LENGTHS, Batches
 from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
@@ -31,6 +31,7 @@ from regard.data.text_files import Report, TextExamples
 from regard.data.tokenizers import LINE_END, OUR_SPECIAL_TOKENS, WORDS, Tokenizer
 from regard.data.words import Sentences, Words, WordText, first_word
 from regard.device import choose_device
+from regard.entities import names_entities
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
@@ -40,6 +41,7 @@ from regard.stored import read_fields, stored_config
 from regard.tasks import Task
 from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed
+from regard.training.optim import layers_of
 from regard.training.parallel import ALONE, Ranks
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
@@ -182,7 +184,7 @@ def prepare(
             corruption=recipe.objective.corruption(fields),
         )
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
-    recipe = _with_steps(recipe, len(batches) / encoded / ranks)
+    recipe, doubts = _with_metrics(_with_steps(recipe, len(batches) / encoded / ranks), fields, kinds)
     return Prepared(
         recipe=recipe,
         task=task,
@@ -195,8 +197,34 @@ def prepare(
         kinds=kinds,
         text_bytes=size,
         encoded=encoded,
-        warnings=(*corpus.warnings, *_warnings(recipe, corpus, running=isinstance(text, RunningText | WordText))),
+        warnings=(
+            *corpus.warnings,
+            *doubts,
+            *_warnings(recipe, config, corpus, running=isinstance(text, RunningText | WordText)),
+        ),
     )
+
+
+def without_entities(recipe: Recipe, kinds: Kinds) -> Recipe:
+    """The recipe of tags that name no entities, such as parts of speech: without the metrics that count entities.
+
+    If one of these selects the best step, accuracy does so instead, or the loss if that is not measured.
+    """
+    metrics = tuple(name for name in recipe.metrics if kinds["metric"][name].needs != "tags")
+    instead = "accuracy" if "accuracy" in metrics else "loss"
+    select = recipe.plan.select if recipe.plan.select in ("loss", *metrics) else instead
+    return replace(recipe, metrics=metrics, plan=replace(recipe.plan, select=select))
+
+
+def _with_metrics(recipe: Recipe, fields: Mapping[str, Field], kinds: Kinds) -> tuple[Recipe, list[str]]:
+    """The recipe with the metrics that its tags have, if it has tags, and a warning if some are left out."""
+    if not any(isinstance(each, EntityTags) and not names_entities(each.names) for each in fields.values()):
+        return recipe, []
+    plain = without_entities(recipe, kinds)
+    if not (left := [name for name in recipe.metrics if name not in plain.metrics]):
+        return plain, []
+    why = "the tags name no entities, as B-PER does; if they should, name another column with data.column=N"
+    return plain, [f"{', '.join(left)} left out, and the best step selected by {plain.plan.select}: {why}."]
 
 
 def _with_steps(recipe: Recipe, batches: float) -> Recipe:
@@ -216,7 +244,7 @@ def _with_steps(recipe: Recipe, batches: float) -> Recipe:
     return replace(recipe, plan=replace(plan, steps=steps))
 
 
-def _warnings(recipe: Recipe, corpus: Corpus, running: bool) -> Iterator[str]:
+def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool) -> Iterator[str]:
     """What is probably a mistake in the plan or in the size of the validation set."""
     plan, valid = recipe.plan, len(corpus.valid)
     warms_up = plan.schedule != "triangular" and recipe.objective.learns_by == "gradients"
@@ -224,6 +252,13 @@ def _warnings(recipe: Recipe, corpus: Corpus, running: bool) -> Iterator[str]:
         reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup:.0%} of its maximum"
         cure = f"lower plan.warmup, or raise plan.{'steps' if plan.epochs is None else 'epochs'}"
         yield f"plan.warmup={plan.warmup}: the run has {plan.steps} steps, so {reached}; {cure}."
+    if plan.unfreeze:
+        with torch.device("meta"):
+            layers = layers_of(nn.ModuleDict({"model": config.build()}), plan)
+        if late := [layer.name for layer in layers if (layer.start or 0) >= plan.steps]:
+            reached = f"the run has {plan.steps} steps, so {', '.join(late)} would never train"
+            cure = f"raise plan.{'steps' if plan.epochs is None else 'epochs'}, or set plan.unfreeze=0"
+            yield f"plan.unfreeze: the next layer trains after every {plan.unfreeze} steps; {reached}; {cure}."
     if not running and valid < FEW:
         found = f"the validation set has {valid} example{'s' * (valid > 1)}, too few to select the best step reliably"
         yield f"data.valid: {found}; give data.valid=FILE or more training examples."

@@ -49,7 +49,7 @@ from regard.training.loop import require_finite
 from regard.training.optim import place_in_schedule
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import Prepared, prepare
-from regard.training.tuning import tuned_start, tuning_recipe
+from regard.training.tuning import tuned_start, tuning_minutes, tuning_recipe
 from regard.training.warm_start import Transfer, WarmStart, warm_start_from
 from regard.verbs.loaded import Loaded
 
@@ -98,7 +98,9 @@ class Run:
             self._tuning = Run(first, out / TUNED, "overwrite", init, ranks, kinds, report)
             init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
         elif recipe.plan.tune_lm and before and not int(before.name):
-            self._tuning = Run(None, out / TUNED, "resume", None, ranks, kinds, report)
+            first = stored_recipe(out / TUNED, kinds)
+            first = replace(first, plan=replace(first.plan, minutes=tuning_minutes(recipe.plan)))
+            self._tuning = Run(first, out / TUNED, "resume", None, ranks, kinds, report)
         self._stage = "2 of 2" if recipe.plan.tune_lm else ""  # for messages
         if self._tuning is not None:
             self._tuning._stage = "language model, 1 of 2"
@@ -110,8 +112,9 @@ class Run:
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
         chosen = self.prepared.recipe  # with the settings of `init`
-        plan = replace(recipe.plan, steps=chosen.plan.steps)  # from plan.epochs, if that is given
-        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan)
+        # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has
+        plan = replace(recipe.plan, steps=chosen.plan.steps, select=chosen.plan.select)
+        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan, metrics=chosen.metrics)
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks, self._passed)
@@ -205,7 +208,10 @@ class Run:
     def _tune(self, tuning: "Run") -> Iterator[Event]:
         """Train the language model to its end, and start from its best step."""
         yield from tuning
+        self.ranks.agree(0)  # a barrier: the first rank has written the best step
         self.transfer = warm_start_from(tuning.out, self.kinds).load_into(self.model, self.recipe)
+        spent = tuning.state
+        self.state = replace(self.state, seconds=spent.seconds, evaluating=spent.evaluating, tuning=spent.seconds)
         self._tuning = None  # frees its memory
         self._save()
 
@@ -259,9 +265,12 @@ class Run:
         return None
 
     def _passed(self) -> float:
-        """The part of `plan.minutes` that had passed after the last step; 0 without that setting."""
-        minutes = self.recipe.plan.minutes
-        return 0.0 if minutes is None else self.state.seconds / (60 * minutes)
+        """The part of `plan.minutes` that had passed after the last step; 0 without that setting.
+
+        The time of the language model of `plan.tune_lm` is not part of it: the schedule starts after it.
+        """
+        minutes, first = self.recipe.plan.minutes, self.state.tuning
+        return 0.0 if minutes is None else (self.state.seconds - first) / max(60 * minutes - first, 1e-9)
 
     @property
     def _learns_by_gradients(self) -> bool:

@@ -14,7 +14,7 @@ from regard.config import Kinds
 from regard.data.fields import TextField
 from regard.data.labelled import TextsOf
 from regard.errors import UserError
-from regard.recipes import Recipe
+from regard.recipes import Plan, Recipe
 from regard.recipes.recipe import name_of, shown_name
 from regard.tasks import fits
 from regard.training.prepare import Prepared
@@ -24,8 +24,9 @@ from regard.training.warm_start import WarmStart
 def tuning_recipe(recipe: Recipe, given: WarmStart | None, kinds: Kinds) -> Recipe:
     """The recipe of the language model of a classifier's texts.
 
-    Its rates are those of the classifier's plan, but all layers train from the first step. Its objective is that of the
-    run that the weights are from, or the usual one.
+    Its rates are those of the classifier's plan, but all layers train from the first step, and new weights (`given` is
+    None) have one rate for all layers. Its objective is that of the run that the weights are from, or the usual one. It
+    has at most half of the time.
     """
     plan, model = recipe.plan, recipe.model.directed()
     stated = f"plan.tune_lm={plan.tune_lm:g}"
@@ -44,10 +45,23 @@ def tuning_recipe(recipe: Recipe, given: WarmStart | None, kinds: Kinds) -> Reci
         model=recipe.model,
         objective=own if own is not None and task.head in own.heads else task.objective(),
         plan=replace(
-            plan, epochs=plan.tune_lm, tune_lm=0.0, freeze=0, unfreeze=0, patience=0, minutes=None, select="loss"
+            plan,
+            epochs=plan.tune_lm,
+            minutes=tuning_minutes(plan),
+            tune_lm=0.0,
+            layer_decay=plan.layer_decay if given else 1.0,
+            freeze=0,
+            unfreeze=0,
+            patience=0,
+            select="loss",
         ),
         metrics=task.metrics,
     )
+
+
+def tuning_minutes(plan: Plan) -> float | None:
+    """The most minutes of the language model: half of `plan.minutes`. The classifier has what the model leaves."""
+    return None if plan.minutes is None else plan.minutes / 2
 
 
 def tuned_start(prepared: Prepared, weights: Callable[[], Mapping[str, Tensor]], path: Path) -> WarmStart:

@@ -3,14 +3,18 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.data.batches import collate
 from regard.data.fields import TagsField
-from regard.entities import Entity, entities
-from regard.heads import best_tags, tags_log_probability
+from regard.entities import Entity, entities, names_entities
+from regard.errors import UserError
+from regard.heads import best_tags, tag_sequences
+from regard.layers.crf import LinearChain
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, text_rows
 from regard.verbs.loaded import Loaded
@@ -30,7 +34,7 @@ class NamedEntity:
     text: str
     start: int
     end: int
-    probability: float  # that all words of the entity, and no others, have its tags
+    probability: float  # that all words of the entity have their tags, and no word beside continues it
 
 
 @dataclass(frozen=True)
@@ -56,16 +60,19 @@ def tag(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -
 def tag_words(model: Loaded, sentences: Sequence[Sequence[str]], batch_tokens: int = BATCH_TOKENS) -> list[Tagged]:
     """The tags and entities of sentences that are given as words. The text of a sentence has spaces between them."""
     spans = []
-    for words in sentences:
+    for number, words in enumerate(sentences, 1):
         check_is_list(words)
-        ends = [sum(map(len, words[: place + 1])) + place for place in range(len(words))]
+        if wrong := [word for word in words if word.split() != [word]]:
+            found = f"sentence {number}: the word {wrong[0]!r:.40} is empty or has white space"
+            raise UserError(f"{found}; give words without, or a text to tag(…).")
+        ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
         spans.append([(end - len(word), end) for word, end in zip(words, ends)])
     return _tagged(model, [" ".join(words) for words in sentences], spans, batch_tokens)
 
 
 def word_tags(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[list[str]]:
     """The tag of each word of texts whose words are separated by spaces."""
-    found = {row: tags for row, tags, _ in _sequences(model, texts, batch_tokens)}
+    found = {row: tags for batch in _batches(model, texts, batch_tokens) for row, tags in zip(batch.rows, batch.tags)}
     return [found[row] for row in range(len(texts))]
 
 
@@ -74,23 +81,31 @@ def _tagged(
 ) -> list[Tagged]:
     words = [tuple(text[start:end] for start, end in places) for text, places in zip(texts, spans)]
     found: dict[int, Tagged] = {}
-    for row, tags, named in _sequences(model, [" ".join(one) for one in words], batch_tokens):
-        places = [(spans[row][one.start][0], spans[row][one.end - 1][1]) for one, _ in named]
-        listed = [
-            NamedEntity(one.type, texts[row][start:end], start, end, probability)
-            for (one, probability), (start, end) in zip(named, places)
-        ]
-        found[row] = Tagged(words[row], tuple(tags), tuple(listed))
+    for batch in _batches(model, [" ".join(one) for one in words], batch_tokens):
+        for row, tags, named in zip(batch.rows, batch.tags, _entities(model, batch)):
+            listed = []
+            for one, probability in named:
+                start, end = spans[row][one.start][0], spans[row][one.end - 1][1]
+                listed.append(NamedEntity(one.type, texts[row][start:end], start, end, probability))
+            found[row] = Tagged(words[row], tuple(tags), tuple(listed))
     return [found[row] for row in range(len(texts))]
 
 
+class _Batch(NamedTuple):
+    """Some of the texts, by number, and the tags of their words; the logits (B, T, L) and the best tags (B, T)."""
+
+    rows: list[int]
+    tags: list[list[str]]
+    logits: Tensor
+    best: Tensor
+    real: Tensor
+
+
 @torch.no_grad()
-def _sequences(
-    model: Loaded, texts: Sequence[str], batch_tokens: int
-) -> Iterator[tuple[int, list[str], list[tuple[Entity, float]]]]:
-    """For each text its number, the tags of its words, and its entities with their probabilities."""
+def _batches(model: Loaded, texts: Sequence[str], batch_tokens: int) -> Iterator[_Batch]:
+    """The texts in batches of about the same length, with their best tags."""
     model.expect("tag", model.predicts("tag") and not model.module.config.numbers)
-    names = next(each for each in model.fields.values() if isinstance(each, TagsField)).names
+    names = tag_names(model)
     inputs = text_rows(model, texts, model.read(texts))
     lengths = [len(row[next(iter(row))]) for row in inputs]
     with pause_recording(model.module):
@@ -98,27 +113,28 @@ def _sequences(
             batch = collate([inputs[row] for row in rows], model.task).to(model.device)
             real = batch.real["tokens"]
             with model.autocast():
-                logits = model.module(batch)  # (B, T, L)
+                logits = model.module(batch)
             best = best_tags(model.module, logits, real)
             tags = [[names[tag] for tag in found[: lengths[row]]] for row, found in zip(rows, best.tolist())]
-            named = [(place, one) for place, some in enumerate(tags) for one in entities(some)]
-            likely = _probabilities(model, logits, best, real, named)
-            for place, row in enumerate(rows):
-                yield row, tags[place], [(one, p) for (at, one), p in zip(named, likely) if at == place]
+            yield _Batch(rows, tags, logits, best, real)
 
 
-def _probabilities(
-    model: Loaded, logits: Tensor, best: Tensor, real: Tensor, named: Sequence[tuple[int, Entity]]
-) -> list[float]:
-    """The probability that the words of each entity have the tags that they have; `named` has the row of each."""
-    probabilities: list[float] = []
-    for at in range(0, len(named), len(logits)):
-        some = named[at : at + len(logits)]
-        rows = torch.tensor([row for row, _ in some], device=logits.device)
-        allowed = torch.ones((len(some), *logits.shape[1:]), dtype=torch.bool, device=logits.device)
-        for number, (row, one) in enumerate(some):
-            allowed[number, one.start : one.end] = False
-            allowed[number, range(one.start, one.end), best[row, one.start : one.end]] = True
-        found = tags_log_probability(model.module, logits[rows], allowed, real[rows])
-        probabilities += found.exp().clamp(max=1.0).tolist()
-    return probabilities
+def tag_names(model: Loaded) -> tuple[str, ...]:
+    """The names of the tags of a tagger."""
+    return next(each for each in model.fields.values() if isinstance(each, TagsField)).names
+
+
+@torch.no_grad()
+def _entities(model: Loaded, batch: _Batch) -> list[list[tuple[Entity, float]]]:
+    """The entities of each text of a batch, with their probabilities."""
+    names = tag_names(model)
+    found = [entities(tags) for tags in batch.tags] if names_entities(names) else [[] for _ in batch.tags]
+    spans = [(text, one.start, one.end) for text, some in enumerate(found) for one in some]
+    if not spans:
+        return [[] for _ in found]
+    device = batch.logits.device
+    # Tags that have logits of their own are those of a chain without scores.
+    chain = tag_sequences(model.module) or LinearChain(len(names), names).to(device)
+    places = torch.tensor(spans, device=device)
+    likely = iter(chain.entity_log_probability(batch.logits, batch.best, places, batch.real).exp().tolist())
+    return [[(one, min(next(likely), 1.0)) for one in some] for some in found]

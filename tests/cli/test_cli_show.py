@@ -60,7 +60,7 @@ def test_a_run_shows_its_step_scores_and_changes(regard: Regard, trained: Path, 
     refused = regard("show", trained, "plan.steps=9")
     assert refused.code == 2
     assert "plan.steps=9: the settings of the run" in refused.err
-    assert "recipe.json" in regard("show", trained / "steps").err
+    assert "this directory has no run; name a run" in regard("show", trained / "steps").err
 
 
 def test_a_part_of_another_kind_is_compared_with_its_defaults() -> None:

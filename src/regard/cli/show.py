@@ -79,6 +79,8 @@ def show(
         console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
         return
     run = Path(name) if name not in kinds["recipe"] and Path(name).is_dir() else None
+    if run and not (run / "recipe.json").is_file():
+        raise UserError(f"{name}: this directory has no run; name a run, such as runs/dates, or a recipe.")
     if run and settings:
         raise UserError(f"{settings[0]}: the settings of the run {name} are fixed; leave it out, or name a recipe.")
     recipe = stored_recipe(run, kinds) if run else change(find_recipe(name, kinds), settings or [], kinds)

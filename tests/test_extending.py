@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import regard
 from regard import Attention, Corpus, Memory, Plan, Recipe, Run
 from regard.cli import main
+from regard.config import to_json
 from regard.data.batches import Batch
 from regard.data.fields import Field, InputText
 from regard.data.flat import Lengths, Rows
@@ -27,7 +28,7 @@ from regard.heads import HeadConfig
 from regard.metrics import Metric
 from regard.models import Facts, HeadedConfig
 from regard.objectives.objective import Objective, Sums
-from regard.recipes import change, with_kinds
+from regard.recipes import change, find_recipe, with_kinds
 from regard.scores import Dot
 from regard.tasks import Task
 from regard.training.events import Evaluated, Progress
@@ -281,6 +282,16 @@ def test_the_command_line_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert json.loads(capsys.readouterr().out)["scores"]["mean_error"] < 2.0
     assert main(["look", "runs/vowels", "oui", "-o", "look.html"], kinds=MINE) == 0
     assert main(["train", "vowels", "--resume"], kinds=MINE) == 0
+
+
+def test_a_kind_may_have_the_name_of_one_of_ours(capsys: Any) -> None:
+    """A recipe of ours whose model has lost its name is listed by its class. It cannot be saved, and so not trained."""
+    kinds = {"model": {"elmo": PoolConfig}}
+    assert main(["show"], kinds=kinds) == 0
+    assert main(["show", "elmo"], kinds=kinds) == 0
+    assert "model=ElmoConfig" in capsys.readouterr().out
+    with pytest.raises(regard.UserError, match="ElmoConfig: has no name in the tables of kinds; if a kind of your own"):
+        to_json(find_recipe("elmo"), with_kinds(kinds))
 
 
 def test_without_its_tables_it_is_refused_by_name(trained: tuple[Path, list[Any]]) -> None:

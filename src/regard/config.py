@@ -82,7 +82,9 @@ def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
 def to_json(config: Any, kinds: Kinds) -> dict[str, Any]:
     """The tree as plain JSON objects, each tagged with its kind."""
     names = [name for table in kinds.values() for name, kind in table.items() if kind is type(config)]
-    assert names, f"{type(config).__name__} has no name in the table of kinds"
+    if not names:
+        cure = "if a kind of your own has its name, give yours another one, else add it to kinds="
+        raise UserError(f"{type(config).__name__}: has no name in the tables of kinds; {cure}.")
     values = {field.name: _value_to_json(getattr(config, field.name), kinds) for field in _fields(type(config))}
     assert "kind" not in values, f"{type(config).__name__}.kind would overwrite the tag"
     return {"kind": names[0], **values}

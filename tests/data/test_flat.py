@@ -79,6 +79,10 @@ def test_ids_are_padded_to_the_longest() -> None:
     assert rows.tolist() == [[5, 6], [0, 0], [7, 0]]
     assert real.tolist() == [[True, True], [False, False], [True, False]]
     assert pad_ids([[], []])[0].shape == (2, 0)
+    assert pad_ids([[], []], least=1)[1].tolist() == [[False], [False]]
+    rows, real = pad_ids([np.array([[5, 6]]), np.array([[7, 8], [9, 1]])])
+    assert rows.tolist() == [[[5, 6], [0, 0]], [[7, 8], [9, 1]]]
+    assert real.tolist() == [[True, False], [True, True]]
 
 
 def test_ids_take_as_few_bytes_as_hold_them() -> None:

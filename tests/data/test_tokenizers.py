@@ -355,3 +355,15 @@ def test_no_special_token_but_eos_may_be_generated() -> None:
     assert (one.ids, one.forbidden, one.wrap_input([6])) == ((3,), (), [6])
     bare = SpecialTokens(pad=0, bos=None, eos=None)
     assert (bare.ids, bare.forbidden, bare.wrap_target([6])) == ((0,), (0,), [6])
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "bpe", "byte-bpe"])
+def test_the_tokens_of_words_are_those_of_the_text(kind: str) -> None:
+    """Also of a tokenizer that reads backward, whose words have their tokens in the order of the text."""
+    text = "the heron's nest, the tin roof"
+    tokenizer = train_tokenizer(kind, [text], 300)
+    expected = tokenizer.encode(text)
+    for one in (tokenizer, tokenizer.in_direction("backward")):
+        assert [token for word in one.encode_words(text.split()) for token in word] == expected
+    (inner,) = tokenizer.encode_words(["nest,"], first=False)
+    assert inner == tokenizer.encode_words(text.split())[2]

@@ -2,24 +2,30 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from regard import UserError, load
+from regard import UserError, embed, load
 from regard.config import override
 from regard.data.batches import Batch
-from regard.data.characters import BEGIN_WORD, END_WORD, PAD_WORD, sentence_characters, word_characters
+from regard.data.characters import BEGIN, BEGIN_WORD, END, END_WORD, PAD_WORD, sentence_characters, word_characters
+from regard.data.example import Direction
+from regard.data.fields import TargetText
+from regard.data.sources import Lines
+from regard.data.tokenizers import BOS, EOS, train_tokenizer
 from regard.layers.characters import CharacterEncoder
 from regard.layers.mix import ScalarMix, equal_width
 from regard.layers.projected import ProjectedLstm
 from regard.models import ElmoConfig, TwoDirectionsConfig
+from regard.models.elmo import SpelledEmbedding
 from regard.objectives import TeacherForcing
-from regard.recipes import KINDS, find_recipe
+from regard.recipes import KINDS, Plan, Recipe, find_recipe
 from regard.training.events import Progress
 from regard.training.run import Run
-from regard.verbs import look, score
+from regard.verbs import Loaded, look, score
 from regard.verbs.words import embed_words
 
 TINY = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 model.characters=10"
@@ -142,6 +148,63 @@ def test_the_states_of_both_directions_go_on() -> None:
     for found, expected in zip(state, (after, behind)):
         torch.testing.assert_close(found.outputs, expected.outputs.detach())
         torch.testing.assert_close(found.cells, expected.cells.detach())
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+def test_the_words_of_each_direction(direction: Direction) -> None:
+    """Characters give the states of the tokens, in the direction of the model; carried lines those of one long text."""
+    lines = ["the bank of the river", "a river", "money runs", "the bank lends money"]
+    tokenizer = train_tokenizer("word", lines, 40).in_direction(direction)
+    small = ElmoConfig(width=4, cells=6, kernels=(1,), filters=(4,), embed=3, characters=9, dropout=0.0)
+    config = replace(small, vocab=tokenizer.size, direction=direction)
+    module: Any = config.directed().build().eval()
+    names = [BEGIN if at == BOS else END if at == EOS else tokenizer.pieces([at])[0] for at in range(tokenizer.size)]
+    for part in module.modules():
+        if isinstance(part, SpelledEmbedding):
+            part.set_words(names)
+    recipe = Recipe("tiny", "tiny", Lines(), config, TeacherForcing(), Plan(), ("perplexity",))
+    model = Loaded(Path("elmo"), module, torch.device("cpu"), {"text": TargetText(tokenizer)}, recipe)
+    special = tokenizer.special_tokens
+    ids = [[special.bos, *tokenizer.encode(line), special.eos] for line in lines]
+    flip = -1 if direction == "backward" else 1
+
+    for line, one, found in zip(lines, ids, embed_words(model, lines, "all"), strict=True):
+        assert found.words == tuple(line.split())
+        for at, layer in enumerate(module.layers(torch.tensor([one]))):
+            np.testing.assert_allclose(found.vectors[:, at], layer[0, 1:-1].detach().numpy()[::flip], atol=1e-6)
+    tokens = embed(model, lines, pool="tokens")
+    np.testing.assert_array_equal(tokens.vectors, np.concatenate([one.vectors for one in embed_words(model, lines)]))
+
+    carried = embed_words(model, lines[:3], "all", carry=2)
+    state = module.start_segments(1)
+    for line in (0, 2):  # the second of two lines at a time is line 1
+        layers, state = module.advance_layers(torch.tensor([ids[line]]), state)
+        for at, layer in enumerate(layers):
+            np.testing.assert_allclose(carried[line].vectors[:, at], layer[0, 1:-1].detach().numpy()[::flip], atol=1e-6)
+
+
+@pytest.mark.parametrize("spelled", [False, True])
+def test_different_words_are_encoded_once_for_both_directions(spelled: bool) -> None:
+    """Words that are read again, and padding, are not encoded again. The states are those of each model alone."""
+    config = ElmoConfig(vocab=9, width=4, cells=6, kernels=(1,), filters=(4,), embed=3, characters=5, dropout=0.0)
+    model = TwoDirectionsConfig(config).build()
+    ids = torch.tensor([[5, 6, 5, 7], [6, 6, 0, 0]])
+    real = torch.tensor([[True] * 4, [True, True, False, False]])
+    tokens = model.onward.embedding.spelling[ids].long() if spelled else ids
+    encoded: list[int] = []
+    hook = model.onward.embedding.encoder.register_forward_hook(
+        lambda module, args, output: encoded.append(len(args[0]))
+    )
+    layers = model.layers(tokens, real)
+    model.advance_layers(tokens, model.start_segments(2), real)
+    hook.remove()
+    assert encoded == [4, 4]
+    back = torch.tensor([[7, 5, 6, 5], [6, 6, 0, 0]])
+    ahead, behind = model.onward.layers(ids, real), model.returning.layers(back, real)
+    for layer, one, other in zip(layers, ahead, behind, strict=True):
+        for row, length in enumerate((4, 2)):
+            expected = torch.cat([one[row, :length], other[row, :length].flip(0)], -1)
+            torch.testing.assert_close(layer[row, :length], expected)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import torch
 
 from regard.data.batches import IGNORED, Batch
-from regard.models.directions import from_the_end, last_first
+from regard.layers.recurrent import last_first
+from regard.models.directions import from_the_end
 
 
 def test_the_backward_model_reads_the_targets_from_the_end() -> None:

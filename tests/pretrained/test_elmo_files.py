@@ -14,7 +14,7 @@ from regard.cli import main
 from regard.errors import UserError
 from regard.pretrained.elmo import write_elmo
 from regard.verbs import embed, export, fill, generate, load, score
-from regard.verbs.words import embed_words
+from regard.verbs.words import embed_words, iterate_words
 
 h5py = pytest.importorskip("h5py")
 
@@ -142,6 +142,25 @@ def test_the_words_of_a_file_are_those_of_the_equations(folder: Callable[..., Pa
         np.testing.assert_allclose(one.vectors, other.reshape(one.vectors.shape), atol=1e-5, rtol=0)
 
 
+def test_lines_are_read_as_they_arrive(folder: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """With a carried state two lines are read at a time, and their vectors are ready before the next line is read."""
+    place = folder()
+    expected = embed_words(load(place), LINES, carry=2)
+    arrived: list[str] = []
+    parts = iterate_words(load(place), ([arrived.append(line) or line] for line in LINES), carry=2)  # type: ignore[func-returns-value]
+    for end, part in zip((2, 4, 5), parts, strict=True):
+        assert arrived == LINES[:end]
+        for one, other in zip(part, expected[end - len(part) : end], strict=True):
+            assert one.words == other.words
+            np.testing.assert_array_equal(one.vectors, other.vectors)
+    (place / "lines").write_text("\n".join(LINES), encoding="utf-8")
+    assert main(["embed", str(place), str(place / "lines"), "--words", "--carry", "2", "--json"]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["line"] for one in shown] == [1, 2, 3, 4, 5]
+    for one, other in zip(shown, expected):
+        np.testing.assert_allclose([word["vector"] for word in one["words"]], other.vectors.tolist(), rtol=1e-6)
+
+
 def test_a_file_without_limits_clips_nothing(folder: Callable[..., Path]) -> None:
     model = load(folder(clip=None))
     weights = {name: array.astype(np.float64) for name, array in datasets().items()}
@@ -207,7 +226,10 @@ def test_a_truncated_file_a_text_and_no_file(folder: Callable[..., Path]) -> Non
     place = folder()
     file = place / "some_weights.hdf5"
     content = file.read_bytes()
-    for part in (content[: len(content) // 2], content[:100], b"", b"not HDF5 at all"):
+    kind = b"\x11\x20\x1f\x00\x04"  # float32: of four bytes, with the sign in bit 31
+    assert kind in content
+    changed = content.replace(kind, b"\x11\x20\x1e\x00\x04")
+    for part in (content[: len(content) // 2], content[:100], b"", b"not HDF5 at all", changed):
         file.write_bytes(part)
         with pytest.raises(UserError, match=r"some_weights.hdf5: is no HDF5 file, or is damaged"):
             load(place)

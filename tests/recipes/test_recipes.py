@@ -183,6 +183,17 @@ def test_the_model_decides_between_the_tasks_of_lines():
         find_task(change(find_recipe("classify"), ["model=bigram"], KINDS), KINDS)
 
 
+def test_metrics_that_do_not_fit_the_model_are_left_out_unless_stated():
+    elmo = find_recipe("elmo")
+    assert change(elmo, ["model.width=8", "model.cells=8"], KINDS).metrics == ("perplexity", "forward", "backward")
+    for direction in ("forward", "backward"):
+        assert change(elmo, [f"model.direction={direction}"], KINDS).metrics == ("perplexity",)
+    stated = ["model.direction=forward", "metrics=perplexity,forward"]
+    assert change(elmo, stated, KINDS).metrics == ("perplexity", "forward")
+    for name in ("rate", "multilabel"):  # a head that fits the task is added to a body
+        assert change(find_recipe(name), ["model=bert"], KINDS).metrics == find_recipe(name).metrics
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_published_sizes_are_trained_on_the_vocabulary_of_the_data(name):
     kind = type(SIZES[name])

@@ -15,6 +15,7 @@ from regard.cli import main
 from regard.data.fields import InputText, TargetText
 from regard.data.sources import Pairs
 from regard.data.tokenizers import train_tokenizer
+from regard.layers.embedding import init_embedding
 from regard.models import ConvS2sConfig, GnmtConfig, TransformerConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import Plan, Recipe
@@ -49,7 +50,7 @@ def test_the_vectors_are_the_embeddings_and_the_states_of_the_encoder(
     found = gathered(model, TEXTS, Pooling("tokens"), layers="cove")
     assert found.lengths.tolist() == [2, 3, 0]
     module: Any = model.module
-    table = module.get_submodule(model.module.config.input_embedding).weight
+    table = module.get_submodule(model.module.config.input_embedding).weight * model.module.config.embedding_scale
     for start, text in ((0, TEXTS[0]), (2, TEXTS[1])):
         ids = torch.tensor([model.tokenizer.wrap_input(model.tokenizer.encode(text))])
         vectors = torch.from_numpy(found.vectors[start : start + ids.shape[1]])
@@ -57,6 +58,22 @@ def test_the_vectors_are_the_embeddings_and_the_states_of_the_encoder(
         assert torch.equal(embedded, table[ids[0]])
         torch.testing.assert_close(states, module.encode(ids)[0], atol=1e-6, rtol=0.0)
         assert states.abs().sum() > 0
+
+
+def test_the_embeddings_are_the_vectors_of_a_file(translator: Callable[..., Path], tmp_path: Path) -> None:
+    """They are those of `model.embedding=FILE`, although a Transformer multiplies its embedding by a scale."""
+    model = made("transformer", translator)
+    embedding: Any = model.module.get_submodule(model.module.config.input_embedding)
+    vectors = np.arange(16, dtype=np.float32).reshape(2, 8)
+    rows = (f"{word} {' '.join(map(str, row))}" for word, row in zip(("ab", "ba"), vectors))
+    (tmp_path / "vectors.txt").write_text("\n".join(rows), encoding="utf-8")
+    scale = model.module.config.embedding_scale
+    assert scale != 1
+    init_embedding(
+        embedding, tmp_path / "vectors.txt", model.tokenizer.pieces(range(model.tokenizer.size)), scale=scale
+    )
+    found = gathered(model, TEXTS[:1], Pooling("tokens"), layers="cove").vectors[:, :8]
+    np.testing.assert_allclose(found, vectors, rtol=1e-6)
 
 
 def test_the_command_prints_them(translator: Callable[..., Path], capsys: Any, tmp_path: Path) -> None:

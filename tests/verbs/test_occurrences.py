@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,12 @@ import torch
 
 from regard import UserError, load
 from regard.cli import main
+from regard.data.fields import TargetText
+from regard.data.tokenizers import word_tokenizer
+from regard.models import GloveConfig
+from regard.recipes import find_recipe
+from regard.verbs import Loaded
+from regard.verbs.neighbours import neighbours
 from regard.verbs.occurrences import (
     Occurrence,
     centroid_accuracy,
@@ -68,6 +75,22 @@ def test_the_nearest_occurrences_and_words(translator: Callable[..., Path]) -> N
     assert static_neighbours(model, "nowhere", 3) == []
     with pytest.raises(UserError, match="--text"):
         occurrence_neighbours(model, "a *zz*", LINES)
+
+
+def test_the_static_neighbours_of_word_vectors_are_its_neighbours() -> None:
+    """Of GloVe, by the sum of both vectors of a word, and not by one of them."""
+    tokenizer = word_tokenizer(["ab", "ba", "cc", "-"])
+    module = GloveConfig(vocab=tokenizer.size, width=3).build().requires_grad_(False)
+    torch.manual_seed(1)
+    module.embedding.weight.normal_()
+    module.output.normal_()
+    recipe = replace(find_recipe("glove"), model=module.config)
+    model = Loaded(Path("glove"), module, torch.device("cpu"), {"text": TargetText(tokenizer)}, recipe)
+    assert static_neighbours(model, "Ab", 3) == neighbours(model, "ab", 3)
+    assert len(static_neighbours(model, "-", 3)) == 3  # a sign in a question of `neighbours`
+    assert static_neighbours(model, "no where", 3) == []
+    alone = torch.cosine_similarity(module.embedding.weight[5:], module.embedding.weight[4:5])
+    assert {round(one.cosine, 4) for one in neighbours(model, "ab", 3)} != {round(each, 4) for each in alone.tolist()}
 
 
 def test_a_projection_has_the_distances_of_vectors_in_a_plane() -> None:

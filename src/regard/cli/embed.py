@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,7 +103,7 @@ def embed(
     if carry and not words:
         raise UserError(f"--carry {carry}: works with --words only; add --words, or leave it out.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    given = chunks(file) if json and not carry else chunks(file, TOGETHER, prints=file == "-")
+    given = chunks(file) if json else chunks(file, TOGETHER, prints=file == "-")
     if not model.module.config.characters:  # no word is unknown to a model that reads characters
         given = count_unknown(model, given)
     if words:
@@ -128,16 +129,14 @@ def embed(
 def _words(
     model: "Loaded", given: Iterable[Lines], layers: str, carry: int, batch_tokens: int, json: bool, out: Path | None
 ) -> None:
-    """The vectors of the words of all lines, as JSON or as one .npz. With a carried state all lines are read first."""
+    """The vectors of the words of all lines, as JSON or as one .npz."""
     import numpy as np
 
-    from regard.verbs.words import embed_words
+    from regard.verbs.words import embed_words, iterate_words
 
-    found = []
-    if carry:
-        given = [(1, [line for _, lines in given for line in lines])]
-    for first, lines in given:
-        for number, line in enumerate(embed_words(model, lines, layers, carry, batch_tokens, first), first):
+    found, numbers = [], count(1)
+    for part in iterate_words(model, (lines for _, lines in given), layers, carry, batch_tokens):
+        for line, number in zip(part, numbers):
             if json:
                 name = "vectors" if layers == "all" else "vector"
                 each = zip(line.words, line.spans, line.vectors)

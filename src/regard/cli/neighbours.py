@@ -43,8 +43,8 @@ def neighbours(
 
     With --text FILE, DIR is any model that reads text, and the question is a sentence with one word in asterisks. The
     occurrences of this word in FILE are compared by the vectors of the last layer in their sentences; the words nearest
-    to its static vector, a row of the input embedding, stand beside them. -o page.html draws all occurrences in two
-    dimensions (principal components), with the sentences on hover.
+    to its static vector stand beside them: its vector in a model of word vectors, else its row of the input embedding.
+    -o page.html draws all occurrences in two dimensions (principal components), with the sentences on hover.
 
     \b
     Examples:

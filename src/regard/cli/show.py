@@ -238,4 +238,8 @@ def _shown(value: Any) -> str:
 
 
 def _kind(part: Any) -> str:
-    return next(name for table in all_kinds().values() for name, kind in table.items() if kind is type(part))
+    """The name of a part of a recipe in settings, or of its class; see `regard.recipes.recipe.name_of`."""
+    from regard.recipes.recipe import name_of
+
+    table = next((table for table in all_kinds().values() if type(part) in table.values()), {})
+    return name_of(part, table)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, overload
 
 import numpy as np
@@ -187,11 +186,16 @@ def _joined(arrays: Sequence[Values]) -> tuple[Values, Lengths, Lengths]:
     return np.concatenate(arrays), np.cumsum(lengths) - lengths, lengths
 
 
-def pad_ids(lists: Sequence[Sequence[int]]) -> tuple[Values, NDArray[np.bool_]]:
-    """Lists of ids as rows of one array, as narrow as possible, and which places are not padding."""
-    real = real_places(np.fromiter(map(len, lists), np.int64, len(lists)), max(map(len, lists)))
-    rows = np.zeros(real.shape, np.int64)
-    rows[real] = np.fromiter(chain(*lists), np.int64)
+def pad_ids(lists: Sequence[ArrayLike], least: int = 0) -> tuple[Values, NDArray[np.bool_]]:
+    """Lists of ids (T,), or of rows of ids (T, C), in one array, and which places (B, T) are not padding.
+
+    The array is as narrow as possible, but has at least `least` places.
+    """
+    arrays = [np.asarray(one, np.int64) for one in lists]
+    lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    real = real_places(lengths, max(least, *lengths))
+    rows = np.zeros((*real.shape, *arrays[0].shape[1:]), np.int64)
+    rows[real] = np.concatenate(arrays)
     return rows, real
 
 

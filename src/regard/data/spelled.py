@@ -21,8 +21,6 @@ from regard.file_io import RESTORE, read_json, write_text
 
 CHARACTERS = 24  # ids of a word: its first 22 bytes, and the marks of its ends
 MOST_PIECES = 8  # tokens of an extractor that a word may have; the others are left out
-# Kinds of tokens for which a word in a text begins with a space, unless it is the first word.
-WITH_SPACE = ("char", "byte-bpe", "bytes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +98,8 @@ def _pieces(tokenizer: Tokenizer, words: Iterable[str], inner: bool = True) -> d
     If the tokens are words, a word that is unknown has the token of its lower-case form.
     """
     words = list(words)
-    space = " " if inner and tokenizer.kind in WITH_SPACE else ""
-    found = dict(zip(words, tokenizer.encode_batch([space + word for word in words])))
+    encoded = tokenizer.encode_words(words, first=False) if inner else tokenizer.encode_batch(words)
+    found = dict(zip(words, encoded))
     if tokenizer.kind in WORDS:
         unknown = [word for word in words if found[word] == [tokenizer.special_tokens.unk]]
         found |= zip(unknown, tokenizer.encode_batch([word.lower() for word in unknown]))

@@ -85,6 +85,8 @@ SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
 KINDS: tuple[str, ...] = get_args(Tokens)
 # Words between spaces. word-eos has a token for the end of a line as well; word-lower has words in lower case.
 WORDS = ("word", "word-eos", "word-lower")
+# Kinds of tokens for which a word in a text begins with a space, unless it is the first word.
+WITH_SPACE = ("char", "byte-bpe", "bytes")
 LINE_END = "<eos>"  # that token, as in the vocabularies of PTB and WikiText
 
 # Sub-words do not contain both letters and punctuation, so that "house" and "house." share their pieces.
@@ -146,6 +148,15 @@ class Tokenizer:
         """The tokens of many texts, in parallel."""
         found = self.encode_function(list(texts))
         return [ids[::-1] for ids in found] if self.reads_backward else found
+
+    def encode_words(self, words: Sequence[str], first: bool = True) -> list[list[int]]:
+        """The tokens of each word of a text alone, the last token of a word last; `first`: the first word begins it.
+
+        In a text with one space between words, these are its tokens, unless a token is over two words.
+        """
+        space = " " if self.kind in WITH_SPACE else ""
+        texts = [word if first and not place else space + word for place, word in enumerate(words)]
+        return self.in_direction("forward").encode_batch(texts)
 
     def wrap_input(self, tokens: list[int]) -> list[int]:
         """The tokens of an input with its special tokens: [CLS] … [SEP], or eos after a source."""

@@ -127,7 +127,7 @@ class Recurrent(nn.Module):
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         runs = [(self.onward, real_first(real))]
         if self.returning:
-            runs.append((self.returning, real_first(real.flip(1)).sub(real.shape[1] - 1).neg()))
+            runs.append((self.returning, last_first(real)))
         end = (real.sum(1) - 1).clamp(min=0)[:, None, None]  # the index of the last real position after the gather
         finals = []
         for depth in range(self.layers):
@@ -295,6 +295,11 @@ def add_layer(layers: list[Tensor] | None, states: Tensor) -> None:
 def real_first(real: Tensor) -> Tensor:
     """(B, T) → indices (B, T) that put the real positions of a row first, in their order."""
     return torch.argsort(~real, dim=1, stable=True)
+
+
+def last_first(real: Tensor) -> Tensor:
+    """(B, T) → indices (B, T) that put the real positions of a row first, the last of them before the others."""
+    return real.shape[1] - 1 - real_first(real.flip(1))
 
 
 def padding_last(tokens: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:

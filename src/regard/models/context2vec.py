@@ -17,10 +17,9 @@ from regard.data.batches import IGNORED, Batch
 from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer, real_first
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer, last_first, real_first
 from regard.mask import zero_padding
 from regard.models.checks import check_config, refuse, resized_embed
-from regard.models.directions import last_first
 from regard.models.facts import Facts
 from regard.models.layered import Layered
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.config import Table
 from regard.data.batches import IGNORED, Batch
 from regard.data.example import Direction
-from regard.layers.recurrent import real_first
+from regard.layers.recurrent import last_first
 from regard.models.checks import refuse
 from regard.models.facts import Facts, SharesFacts
 
@@ -149,9 +149,9 @@ class TwoDirections(nn.Module):
         after: list[Any] = []
 
         def read(half: Any, ids: Tensor, there: Tensor | None) -> Layers:
-            found: list[Tensor] = []
-            after.append(half.advance(ids, state[len(after)], there, layers=found)[1])
-            return tuple(found)
+            found, ended = half.advance_layers(ids, state[len(after)], there)
+            after.append(ended)
+            return found
 
         layers = self._joined(tokens, real, read)
         return layers, (after[0], after[1])
@@ -164,6 +164,8 @@ class TwoDirections(nn.Module):
         self, tokens: Tensor, real: Tensor | None, read: Callable[[Any, Tensor, Tensor | None], Layers]
     ) -> Layers:
         """The states that both models give, side by side; the backward model reads the last real token first."""
+        if self.config.characters:  # both models read the same words, so that their characters are encoded once
+            tokens = self.onward.get_submodule(self.onward.config.input_embedding)(tokens)
         real_now = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device) if real is None else real
         order = last_first(real_now)
         back = tokens.take_along_dim(order.reshape(*order.shape, *[1] * (tokens.dim() - 2)), dim=1)
@@ -205,11 +207,6 @@ class TwoDirections(nn.Module):
         self.onward.add(tokens, targets)
         self.returning.add(targets, tokens.masked_fill(targets == IGNORED, IGNORED))
         self.config = replace(self.config, body=replace(self.onward.config, direction="both"))
-
-
-def last_first(real: Tensor) -> Tensor:
-    """(B, T) → indices (B, T) that put the real positions of a row first, the last of them before the others."""
-    return real.shape[1] - 1 - real_first(real.flip(1))
 
 
 def from_the_end(batch: Batch) -> Batch:

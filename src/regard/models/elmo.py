@@ -112,8 +112,8 @@ class ElmoState:
 class SpelledEmbedding(nn.Module):
     """The vectors of words from their characters: of ids (B, T) of a vocabulary, or of character ids (B, T, C).
 
-    ``spelling`` has the character ids of each word of the vocabulary. Until ``set_words``, an id is spelled as a
-    number.
+    Words that are vectors (B, T, width) already are returned as they are. ``spelling`` has the character ids of each
+    word of the vocabulary. Until ``set_words``, an id is spelled as a number.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -131,10 +131,13 @@ class SpelledEmbedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Each different word of a batch is encoded once. A CUDA graph has fixed shapes, so it encodes all words."""
-        if tokens.dim() == 3:
-            return self.encoder(tokens)
+        if tokens.is_floating_point():
+            return tokens
         if tokens.is_cuda and torch.cuda.is_current_stream_capturing():
-            return self.encoder(self.spelling[tokens].long())
+            return self.encoder(tokens if tokens.dim() == 3 else self.spelling[tokens].long())
+        if tokens.dim() == 3:
+            words, places = tokens.flatten(0, 1).unique(dim=0, return_inverse=True)
+            return F.embedding(places.reshape(tokens.shape[:2]), self.encoder(words))
         words, places = tokens.unique(return_inverse=True)
         return F.embedding(places, self.encoder(self.spelling[words].long()))
 
@@ -175,7 +178,7 @@ class Elmo(Causal):
         real: Tensor | None = None,
         layers: list[Tensor] | None = None,
     ) -> tuple[Tensor, ElmoState]:
-        """Reads words, ids (B, T) or characters (B, T, C): features (B, T, width) and the state after them.
+        """Reads words, ids (B, T), characters (B, T, C) or vectors: features (B, T, width) and the state after them.
 
         Padding, False in ``real``, may be anywhere: the state does not change at it. The word vectors and the outputs
         of each layer are added to ``layers``.
@@ -191,6 +194,14 @@ class Elmo(Causal):
             add_layer(layers, x)
         outputs, cells = (torch.stack(part, 1) for part in zip(*after))
         return x, ElmoState(outputs, cells)
+
+    def advance_layers(
+        self, tokens: Tensor, state: ElmoState, real: Tensor | None = None
+    ) -> tuple[tuple[Tensor, ...], ElmoState]:
+        """The word vectors and the states of every layer at the next words, and the state after them."""
+        layers: list[Tensor] = []
+        _, after = self.advance(tokens, state, real, layers)
+        return tuple(layers), after
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""

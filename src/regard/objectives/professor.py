@@ -17,6 +17,7 @@ from regard.data.batches import Batch
 from regard.data.fields import Field, TargetText
 from regard.decode import Sampler
 from regard.errors import UserError
+from regard.layers.recurrent import last_first
 from regard.objectives.loss import token_loss
 from regard.objectives.objective import CausalModel, Objective, Sums, begin
 from regard.objectives.sequence import check_smoothing, forced
@@ -92,7 +93,7 @@ class Discriminator(nn.Module):
         """The logit of "teacher-forced" for each row, (B,), given features (B, T, W)."""
         shrunk = self.shrink(features).tanh()  # (B, T, D)
         forth, _ = self.forth(shrunk)
-        back, _ = self.back(_reversed(shrunk, real))
+        back, _ = self.back(shrunk.take_along_dim(last_first(real)[..., None], dim=1))  # from the end of each row
         both = torch.cat([forth, back], dim=-1) * real[:, :, None]  # (B, T, 2D); the mean does not depend on the order
         mean = both.sum(dim=1) / real.sum(dim=1, keepdim=True).clamp_min(1)
         logits: Tensor = self.verdict(mean)[:, 0]
@@ -125,14 +126,6 @@ def _free_running(model: CausalModel, batch: Batch, eos: int) -> tuple[Tensor, T
             tokens = sample(model.readout(feature)[:, 0])[:, None]
         unfinished = unfinished & (tokens != eos)
     return torch.cat(features, dim=1), torch.cat(real, dim=1)
-
-
-def _reversed(sequence: Tensor, real: Tensor) -> Tensor:
-    """Each row with its real part reversed and its padding still at the end, (B, T, D)."""
-    at = torch.arange(real.shape[1], device=real.device)
-    lengths = real.sum(dim=1, keepdim=True)
-    index = torch.where(at < lengths, lengths - 1 - at, at)  # (B, T)
-    return sequence.gather(1, index[:, :, None].expand_as(sequence))
 
 
 def _bce(logits: Tensor, real: Tensor, label: float) -> Tensor:

@@ -76,7 +76,7 @@ def _opened(file: Path) -> Iterator[dict[str, Any]]:
             yield found
     except UserError:
         raise
-    except (OSError, RuntimeError, ValueError) as error:  # h5py has no exception of its own for damaged files
+    except (OSError, RuntimeError, ValueError, KeyError) as error:  # h5py has no exception of its own for damaged files
         raise UserError(f"{file}: is no HDF5 file, or is damaged ({str(error)[:80]}); {CURE}.") from error
 
 

@@ -253,7 +253,8 @@ def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
 def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's.
 
-    A model that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so.
+    A model that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so. Metrics
+    of the recipe that do not fit what the model predicts (`model.direction=forward`) are left out, unless stated.
     """
     stated = dict(setting.partition("=")[::2] for setting in settings)
     if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
@@ -271,8 +272,15 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     changed = override(recipe, settings, kinds)
     if "model" in stated and "objective" not in stated and changed.model.learns_by != changed.objective.learns_by:
         names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
-        return override(changed, [f"objective={name}" for name in names[:1]], kinds)
-    return changed
+        changed = override(changed, [f"objective={name}" for name in names[:1]], kinds)
+    tasks = {kinds["task"][name].head for name in changed.data.tasks}
+    predicted = tasks & {*changed.model.directed().predicts} if changed.head is None else {changed.head.predicts}
+    if "metrics" in stated or not predicted:  # a body gets a head that fits the task
+        return changed
+    of = {name: metric.heads for name, metric in kinds["metric"].items()}
+    return replace(
+        changed, metrics=tuple(name for name in changed.metrics if not of.get(name) or predicted & {*of[name]})
+    )
 
 
 def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:
@@ -307,8 +315,8 @@ def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients", un
 
 
 def name_of(part: object, table: Mapping[str, Any]) -> str:
-    """The name of a part of a recipe in settings."""
-    return next(name for name, kind in table.items() if kind is type(part))
+    """The name of a part of a recipe in settings; that of its class if another kind has its name in the table."""
+    return next((name for name, kind in table.items() if kind is type(part)), type(part).__name__)
 
 
 def is_kind(part: Any, kind: Any) -> bool:

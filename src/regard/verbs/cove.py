@@ -12,12 +12,14 @@ from regard.verbs.loaded import Loaded
 def cove_states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
     """[embedding(w); encoder(w)] of each token of a source (B, T): (B, T, embedding width + width) (eq. 3).
 
-    The embedding is the one that the encoder reads, without positions; in the paper these are GloVe's vectors, which
-    `model.embedding=FILE` gives a translator here. The states are those of the encoder's last layer.
+    The embedding is what the encoder reads, without positions: a Transformer multiplies the rows of its table by a
+    scale. In the paper these are GloVe's vectors, which `model.embedding=FILE` gives a translator here. The states are
+    those of the encoder's last layer.
     """
     config = model.module.config
     model.expect("embed --as cove", config.reads_source and not model.reads_images)
     embedding = model.module.get_submodule(config.input_embedding)
     assert isinstance(embedding, nn.Embedding)
     states = cast(ReadsSource, model.module).encode(tokens, real)
-    return torch.cat([embedding(tokens).to(states.dtype), states], dim=-1)
+    embedded = embedding(tokens) * config.embedding_scale
+    return torch.cat([embedded.to(states.dtype), states], dim=-1)

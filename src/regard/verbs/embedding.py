@@ -73,12 +73,13 @@ def gathered(
     model.expect("embed", not model.reads_images and not model.module.config.reads_words)
     none = np.zeros((0, model.module.config.width), dtype=np.float32)
     found = [none for _ in texts]
-    read = _word_states if model.module.config.characters else _token_states
+    spelled = bool(model.module.config.characters)
+    read = _word_states if spelled else _token_states
     for rows, states, real in read(model, texts, pooling, batch_tokens, first, layers):
         pooled = [list(_pooled(layer.float(), real, pooling)) for layer in states]
         for place, row in enumerate(rows):
             vectors = torch.stack([layer[place] for layer in pooled], 1)  # (vectors, layers, width)
-            vectors = vectors.flip(0) if model.reads_backward else vectors
+            vectors = vectors.flip(0) if model.reads_backward and not spelled else vectors
             found[row] = (vectors if layers == "all" else vectors[:, 0]).cpu().numpy()
     lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
     return Embedded(np.concatenate(found or [none]), lengths)
@@ -93,14 +94,10 @@ def _token_states(
     """The states at the tokens of texts, special tokens included."""
     tokens = _read(model, texts, pooling, first)
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):
-        ids, there = pad_ids([tokens[row] for row in rows])
+        ids, there = pad_ids([tokens[row] for row in rows], least=1)  # texts without tokens have one place of padding
         real = torch.from_numpy(there).to(model.device)
-        if there.shape[1]:
-            visible = None if there.all() else real  # a mask that forbids nothing is none
-            yield rows, layer_states(model, torch.from_numpy(ids).to(model.device), visible, layers), real
-        else:  # texts without tokens: one place that is padding gives the number and the widths of the layers
-            place = torch.zeros(len(rows), 1, dtype=torch.long, device=model.device)
-            yield rows, [each[:, :0] for each in layer_states(model, place, place > 0, layers)], real
+        visible = None if there.all() else real  # a mask that forbids nothing is none
+        yield rows, layer_states(model, torch.from_numpy(ids).to(model.device), visible, layers), real
 
 
 def _word_states(
@@ -132,7 +129,7 @@ def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:
     if pooling.pool == "first":
         pooled = (states * real[..., None])[:, :1].sum(dim=1)
     elif pooling.pool == "max":
-        pooled = states.masked_fill(~real[..., None], -math.inf).amax(dim=1) if real.shape[1] else states.sum(dim=1)
+        pooled = states.masked_fill(~real[..., None], -math.inf).amax(dim=1)
         pooled = pooled.masked_fill(~real.any(dim=1)[:, None], 0.0)
     else:
         kept = real[..., None].float()

@@ -19,7 +19,7 @@ from regard.data.fields import MASK
 from regard.data.flat import pad_ids
 from regard.data.tokenizers import WORDS, Tokenizer
 from regard.errors import UserError
-from regard.models.directions import last_first
+from regard.layers.recurrent import last_first
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
 from regard.verbs.loaded import LONG_CURE, Loaded

@@ -8,8 +8,9 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
 from regard.data.words import first_word, vocabulary
 from regard.errors import UserError
@@ -46,12 +47,9 @@ def word_table(model: Loaded) -> WordTable:
     """The words and vectors of a model with static vectors."""
     model.expect("find neighbours", model.task.head == "words")
     words = vocabulary(model.tokenizer)[(first := first_word(model.tokenizer)) :]
-    with torch.no_grad():
-        vectors: Floats = model.module.vectors[first : first + len(words)].float().cpu().clone().numpy()  # type: ignore[index]
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors /= np.where(lengths > 0, lengths, 1)
+    vectors: Tensor = model.module.vectors[first : first + len(words)]  # type: ignore[index]
     places = {word: place for place, word in enumerate(words)}
-    return WordTable(words, places, vectors)
+    return WordTable(words, places, unit_vectors(vectors))
 
 
 def neighbours(model: Loaded | WordTable, question: str | Sequence[str], top: int = 10) -> list[Neighbour]:
@@ -63,12 +61,23 @@ def neighbours(model: Loaded | WordTable, question: str | Sequence[str], top: in
     table = model if isinstance(model, WordTable) else word_table(model)
     terms = parse_question(question)
     places = [_known_place(table, word) for word, _ in terms]
-    vector = sum(sign * table.vectors[place] for place, (_, sign) in zip(places, terms))
-    cosines = table.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
-    cosines[places] = -np.inf
-    top = min(top, len(cosines) - len(set(places)))
+    query = np.sum([sign * table.vectors[place] for place, (_, sign) in zip(places, terms)], 0)
+    return [Neighbour(table.words[place], cosine) for place, cosine in nearest_rows(table.vectors, query, top, places)]
+
+
+def nearest_rows(vectors: Floats, query: Floats, top: int, excluded: Sequence[int] = ()) -> list[tuple[int, float]]:
+    """The rows of vectors (N, D) of length one that have the largest cosine with a query (D,), with their cosines."""
+    cosines = vectors @ (query / max(float(np.linalg.norm(query)), 1e-12))
+    cosines[list(excluded)] = -np.inf
+    top = min(top, len(cosines) - len(set(excluded)))
     best = np.argpartition(-cosines, max(top - 1, 0))[:top]
-    return [Neighbour(table.words[place], float(cosines[place])) for place in best[np.argsort(-cosines[best])]]
+    return [(int(row), float(cosines[row])) for row in best[np.argsort(-cosines[best])]]
+
+
+def unit_vectors(vectors: Tensor) -> Floats:
+    """Vectors (N, D) divided by their lengths; zeros stay zeros."""
+    found: Floats = F.normalize(vectors.detach().float(), dim=-1).cpu().numpy()
+    return found
 
 
 def parse_question(question: str | Sequence[str]) -> list[tuple[str, float]]:

@@ -19,7 +19,7 @@ from regard.models.facts import GivesLayers
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, grouped
 from regard.verbs.loaded import Loaded
-from regard.verbs.neighbours import Neighbour
+from regard.verbs.neighbours import Neighbour, nearest_rows, unit_vectors, word_table
 from regard.verbs.words import embed_words, ends
 
 MOST = 5000  # occurrences that are compared, at most
@@ -123,9 +123,8 @@ def nearest_occurrences(
     query: Tensor, vectors: Tensor, occurrences: Sequence[Occurrence], top: int
 ) -> list[NearOccurrence]:
     """The occurrences whose vectors (N, D) have the largest cosine with the query (D,)."""
-    cosines = F.cosine_similarity(vectors, query[None], dim=-1)
-    best = cosines.topk(min(top, len(occurrences)))
-    return [NearOccurrence(occurrences[at], value) for at, value in zip(best.indices.tolist(), best.values.tolist())]
+    best = nearest_rows(unit_vectors(vectors), query.numpy(), top)
+    return [NearOccurrence(occurrences[at], cosine) for at, cosine in best]
 
 
 def project(vectors: Tensor, axes: int = 2) -> Tensor:
@@ -162,7 +161,7 @@ class OccurrenceNeighbours:
 
     query: Occurrence
     near: list[NearOccurrence]  # by the vectors of the last layer
-    static: list[Neighbour]  # by the input embedding; empty if the word is not one token of it
+    static: list[Neighbour]  # by its static vector; empty if the word has none
     occurrences: list[Occurrence]  # all that were found in the texts
     points: list[tuple[float, float]]  # the first two principal components of the query and of all occurrences
 
@@ -179,16 +178,22 @@ def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: 
     return OccurrenceNeighbours(one, near, static_neighbours(model, one.word, top), found, points)
 
 
-@torch.no_grad()
 def static_neighbours(model: Loaded, word: str, top: int) -> list[Neighbour]:
-    """The words whose rows of the input embedding are nearest to that of a word; none if it is not one token."""
-    ids = [] if model.module.config.characters else model.tokenizer.encode(word)
-    if len(ids) != 1 or model.tokenizer.unknown(word):
+    """The words whose static vectors are nearest to that of a word; none if the word has no such vector.
+
+    Of a model of word vectors these are `neighbours`; of another model, the rows of its input embedding.
+    """
+    if model.task.head == "words":
+        table = word_table(model)
+        place, words, vectors, special = table.place(word), table.words, table.vectors, tuple[int, ...]()
+    else:
+        ids = [] if model.module.config.characters else model.tokenizer.encode(word)
+        if len(ids) != 1 or model.tokenizer.unknown(word):
+            return []
+        place, words, special = ids[0], model.tokenizer.display_names, model.tokenizer.special_tokens.ids
+        embedding: Any = model.module.get_submodule(model.module.config.input_embedding)
+        vectors = unit_vectors(embedding.weight[: len(words)])
+    if place is None:
         return []
-    module: Any = model.module
-    table = module.get_submodule(module.config.input_embedding).weight[: model.tokenizer.size].float()
-    cosines = F.cosine_similarity(table, table[ids[0]][None], dim=-1)
-    cosines[[ids[0], *model.tokenizer.special_tokens.ids]] = -torch.inf
-    best = cosines.topk(min(top, len(table) - 1))
-    pieces = model.tokenizer.pieces(best.indices.tolist())
-    return [Neighbour(piece, value) for piece, value in zip(pieces, best.values.tolist()) if value > -torch.inf]
+    best = nearest_rows(vectors, vectors[place], top, [place, *special])
+    return [Neighbour(words[at], cosine) for at, cosine in best]

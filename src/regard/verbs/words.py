@@ -1,8 +1,9 @@
 """The vectors of the words of texts: the states of any layer of any model, the mean of a word's pieces."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.characters import sentence_characters
+from regard.data.flat import pad_ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError, nearest
 from regard.layers.mix import equal_width
-from regard.models import TwoDirections, reads_whole
+from regard.models import reads_whole
 from regard.recording import pause_recording
+from regard.tensor_tree import tensors, with_tensors
 from regard.verbs.cove import cove_states
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import LONG_CURE, Loaded
@@ -55,30 +58,49 @@ def embed_words(
     `layers` is last; first, the input embeddings; mix, the mean of all layers (a scalar mix with equal weights); or
     all; cove is the embedding and the last state of a translator. Layers of another width than the last are left out of
     mix and all. An ELMo reads the characters of a word, so that no word is unknown. With `carry=n` it reads n texts at
-    a time, in order, and each of them starts from the state that the text n places before left, in both directions;
+    a time, in order, and each of them starts from the state that the text n places before left, in each direction;
     else every text starts from zeros. `first` is the number of the first text in error messages.
     """
     check_is_list(texts)
+    return list(chain.from_iterable(iterate_words(model, [texts], layers, carry, batch_tokens, first)))
+
+
+def iterate_words(
+    model: Loaded,
+    parts: Iterable[Sequence[str]],
+    layers: str = "last",
+    carry: int = 0,
+    batch_tokens: int = BATCH_TOKENS,
+    first: int = 1,
+) -> Iterator[list[WordVectors]]:
+    """`embed_words` of texts that arrive in parts: the vectors of each part. With `carry=n` a part has n texts."""
     check_layers(layers)
-    model.expect("embed", not model.reads_images and not model.module.config.reads_words)
-    if carry < 0 or (carry and not (model.module.config.characters and model.module.config.carries)):
+    config, module = model.module.config, cast(Any, model.module)
+    model.expect("embed", not model.reads_images and not config.reads_words)
+    if carry < 0 or (carry and not (config.characters and config.carries)):
         why = "give 1 or more" if carry < 0 else "only an ELMo carries its state from text to text; leave it out"
         raise UserError(f"--carry {carry} (in Python: carry): {why}.")
-    spans = [[one.span() for one in re.finditer(r"\S+", text)] for text in texts]
-    split = [[text[start:end] for start, end in found] for text, found in zip(texts, spans)]
-    if model.module.config.characters:
-        longest = model.module.config.characters
-        read = [_spelled(words, longest) for words in split]
-    else:
-        read = _tokenized(model, texts, split, first)
-    rows = [range(at, min(at + carry, len(texts))) for at in range(0, len(texts), carry)] if carry else None
-    found = dict(_vectors(model, read, layers, batch_tokens, rows))
-    results = []
-    for number, words in enumerate(split):
-        kept = sorted(set(read[number].owners.tolist()) - {-1})  # words beyond the model's limit have no vector
-        places = tuple(spans[number][word] for word in kept)
-        results.append(WordVectors(tuple(words[word] for word in kept), places, found[number]))
-    return results
+    state = None
+    if carry:
+        rest, state = chain.from_iterable(parts), module.start_segments(carry)
+        parts = iter(lambda: list(islice(rest, carry)), [])
+    for texts in parts:
+        spans = [[one.span() for one in re.finditer(r"\S+", text)] for text in texts]
+        split = [[text[start:end] for start, end in places] for text, places in zip(texts, spans)]
+        read = (
+            [_spelled(model, words) for words in split] if config.characters else _tokenized(model, texts, split, first)
+        )
+        found: dict[int, Vectors] = {}
+        for rows in [range(len(texts))] if carry else grouped([len(each.ids) for each in read], batch_tokens):
+            vectors, state = _vectors(model, [read[row] for row in rows], layers, state)
+            found |= zip(rows, vectors)
+        results = []
+        for number, words in enumerate(split):
+            kept = sorted(set(read[number].owners.tolist()) - {-1})  # words beyond the model's limit have no vector
+            places = tuple(spans[number][word] for word in kept)
+            results.append(WordVectors(tuple(words[word] for word in kept), places, found[number]))
+        yield results
+        first += len(texts)
 
 
 def check_layers(layers: str) -> None:
@@ -129,9 +151,11 @@ def ends(model: Loaded) -> tuple[list[int], list[int]]:
     return [] if special.prefix is None else [special.prefix], [] if special.suffix is None else [special.suffix]
 
 
-def _spelled(words: Sequence[str], longest: int) -> WordText:
-    """The characters of words between the two ends of a sentence, which belong to no word."""
-    return WordText(sentence_characters(words, longest), np.array([-1, *range(len(words)), -1]))
+def _spelled(model: Loaded, words: Sequence[str]) -> WordText:
+    """The characters of words between the two ends of a sentence, which belong to no word, in the model's direction."""
+    order = slice(None, None, -1 if model.reads_backward else None)
+    characters = sentence_characters(words, model.module.config.characters)
+    return WordText(characters[order], np.array([-1, *range(len(words)), -1][order]))
 
 
 def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str]], first: int) -> list[WordText]:
@@ -153,43 +177,37 @@ def _owners(tokenizer: Tokenizer, ids: list[int], words: Sequence[str], number: 
     """The word of each token, -1 for tokens without one.
 
     The decoded text has the words of the text, unless the tokenizer changes spaces: one that adds spaces around
-    punctuation, or a token over two words. Then each word is encoded alone, with or without the space before it; the
-    result must be the tokens of the text.
+    punctuation, or a token over two words. Then each word is encoded alone; the result must be the tokens of the text.
     """
     owners = tokenizer.words(ids)
     if {*owners} - {-1} == set(range(len(words))):
         return owners
-    alone = tokenizer.in_direction("forward")
-    for pieces in (list(words), [f" {word}" if place else word for place, word in enumerate(words)]):
-        encoded = alone.encode_batch(pieces)
-        joined = [token for tokens in encoded for token in tokens]
-        if joined == (ids[::-1] if tokenizer.reads_backward else ids):
-            found = [word for word, tokens in enumerate(encoded) for _ in tokens]
-            return found[::-1] if tokenizer.reads_backward else found
+    order = slice(None, None, -1 if tokenizer.reads_backward else None)
+    encoded = tokenizer.encode_words(words)
+    if [token for tokens in encoded for token in tokens] == ids[order]:
+        return [word for word, tokens in enumerate(encoded) for _ in tokens][order]
     raise UserError(
         f"line {number}: the tokenizer joins words, so that they have no vectors of their own; embed lines."
     )
 
 
-def _vectors(
-    model: Loaded, read: Sequence[WordText], layers: str, batch_tokens: int, rows: Sequence[range] | None
-) -> Iterator[tuple[int, Vectors]]:
-    """The number of each text and its vectors. If `rows` are given, the state is carried from each to the next."""
-    state = None if rows is None or not rows else cast(TwoDirections, model.module).start_segments(len(rows[0]))
-    for group in rows if rows is not None else grouped([len(each.ids) for each in read], batch_tokens):
-        tokens, there = _padded([read[row].ids for row in group])
-        ids, real = torch.from_numpy(tokens).to(model.device), torch.from_numpy(there).to(model.device)
-        if state is None:
-            states = layer_states(model, ids, None if there.all() else real, layers)
-        else:
-            state = tuple(each.select(torch.arange(len(group), device=model.device)) for each in state)
-            with torch.no_grad(), model.autocast():
-                every, state = cast(TwoDirections, model.module).advance_layers(ids, state, real)
-            states = chosen_layers(every, layers)
-        stacked = torch.stack(states, 2).float().cpu()  # (B, T, layers, D)
-        for row, text_states, places in zip(group, stacked, there):
-            vectors = _by_word(text_states[places], read[row].owners)
-            yield row, vectors.numpy() if layers == "all" else vectors[:, 0].numpy()
+def _vectors(model: Loaded, read: Sequence[WordText], layers: str, state: Any) -> tuple[list[Vectors], Any]:
+    """The vectors of the words of texts that are read at once, from a state on, and the state after them.
+
+    Without a state, texts start from zeros, and there is none after them.
+    """
+    tokens, there = pad_ids([each.ids for each in read], least=1)
+    ids, real = torch.from_numpy(tokens).to(model.device), torch.from_numpy(there).to(model.device)
+    if state is None:
+        states = layer_states(model, ids, None if there.all() else real, layers)
+    else:
+        state = with_tensors(state, (tensor[: len(read)] for tensor in tensors(state)))  # the last texts may be fewer
+        with torch.no_grad(), model.autocast():
+            every, state = cast(Any, model.module).advance_layers(ids, state, real)
+        states = chosen_layers(every, layers)
+    stacked = torch.stack(states, 2).float().cpu()  # (B, T, layers, D)
+    vectors = [_by_word(each[places], text.owners).numpy() for each, places, text in zip(stacked, there, read)]
+    return vectors if layers == "all" else [each[:, 0] for each in vectors], state
 
 
 def _by_word(states: Tensor, owners: Ids) -> Tensor:
@@ -198,13 +216,3 @@ def _by_word(states: Tensor, owners: Ids) -> Tensor:
     _, word, count = torch.from_numpy(owners)[inside].unique(return_inverse=True, return_counts=True)
     total = states.new_zeros(len(count), *states.shape[1:]).index_add_(0, word, states[inside])
     return total / count[:, None, None]
-
-
-def _padded(texts: Sequence[Ids]) -> tuple[Ids, NDArray[np.bool_]]:
-    """Ids (B, T) or (B, T, C) of texts with padding at the end, and what is real (B, T); T is at least 1."""
-    longest = max(1, *(len(ids) for ids in texts)) if texts else 1
-    tokens = np.zeros((len(texts), longest, *texts[0].shape[1:]), np.int64)
-    real = np.zeros((len(texts), longest), np.bool_)
-    for row, ids in enumerate(texts):
-        tokens[row, : len(ids)], real[row, : len(ids)] = ids, True
-    return tokens, real

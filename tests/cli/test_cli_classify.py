@@ -55,6 +55,20 @@ def test_the_report_by_class(regard: Regard, runs: Path) -> None:
     assert sum(answer["labels"].values()) == pytest.approx(1.0)
 
 
+def test_the_progress_names_the_two_stages_of_a_run(regard: Regard, runs: Path) -> None:
+    model = ["model=lstm", "model.width=4", "model.embed=4", "plan.tune_lm=1", "plan.log=1"]
+    plan = ["plan.steps=2", "plan.evaluate=2", "plan.warmup=0", "plan.batch_tokens=1024"]
+    said = regard(
+        "train", "classify", f"data.train={runs / 'table.csv'}", *model, *plan, "--out", "two", "--device", "cpu"
+    )
+    assert said.code == 0, said.err
+    first, _, second = said.out.partition("classify (2 of 2): two: ")
+    assert first.startswith("classify (language model, 1 of 2): two/tuned: ")
+    assert "\nclassify (language model, 1 of 2): step 1/" in first
+    assert "classify (language model, 1 of 2): ended at step" in first
+    assert "\nclassify (2 of 2): step 2/2" in second
+
+
 def test_several_labels(regard: Regard, runs: Path) -> None:
     found = json.loads(regard("eval", runs / "multilabel", "--json").out)
     assert {"loss", "f1_micro", "f1_macro"} == set(found["scores"])

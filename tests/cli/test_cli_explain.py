@@ -304,6 +304,14 @@ def test_a_mistake_gives_one_line(regard: Regard, arguments: list[object], messa
     assert len(result.err.strip().splitlines()) == 1
 
 
+def test_the_progress_is_printed_where_there_is_no_terminal(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not regard("explain", "gradients", "length=4", "steps=1", "--json").err
+    monkeypatch.setattr("regard.cli.explain.APART", 0.0)
+    lines = regard("explain", "gradients", "length=4", "steps=1", "--json").err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["RNN", "LSTM", "LSTM + attention", "Transformer", "TCN"]
+    assert re.fullmatch(r"LSTM: step 1/1, loss \d+\.\d{3}", lines[1])
+
+
 def test_json_has_the_numbers_and_the_page(regard: Regard) -> None:
     alone = json.loads(regard("explain", "scaling", "keys=4", "--json").out)
     said = regard("explain", "scaling", "keys=4", "--json", "-o", "Page.HTML")  # capitals are allowed

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.cli.show import HEADINGS, bars
+from regard.cli.show import HEADINGS, bars, changed
 from regard.data.dates import Dates
 from regard.data.example import Corpus, Pair
 from regard.explain import gradients
@@ -26,6 +26,13 @@ def test_every_recipe_is_listed_under_its_task(regard: Regard) -> None:
     assert json.loads(regard("show", "--json").out)["dates"]["task"] == "translate"
 
 
+def test_the_examples_of_train_have_a_recipe_of_each_verb(regard: Regard) -> None:
+    examples = regard("train", "--help").out.partition("Examples:")[2]
+    named = {word for line in examples.splitlines() for word in line.split()[2:3] if word in RECIPES}
+    verbs = {find_task(find_recipe(name), KINDS).verb for name in named}
+    assert set(HEADINGS) - verbs == {"eval"}  # sequences of numbers
+
+
 def test_a_recipe_shows_every_setting_with_its_changes(regard: Regard) -> None:
     said = regard("show", "dates", "plan.steps=77")
     for expected in ("plan.steps", "77", "updates of the weights", "model.score", "data.first_year"):
@@ -33,6 +40,37 @@ def test_a_recipe_shows_every_setting_with_its_changes(regard: Regard) -> None:
     assert "data=dates: " in said.out
     assert "\nplan: " in said.out  # there is one kind of plan
     assert json.loads(regard("show", "dates", "plan.steps=77", "--json").out)["plan.steps"] == 77
+
+
+def test_a_run_shows_its_step_scores_and_changes(regard: Regard, trained: Path, pairs: Path) -> None:
+    said = regard("show", trained)
+    assert said.code == 0, said.err
+    run, differ, _ = said.out.split("\n\n", 2)
+    rows = [" ".join(line.split()) for line in (*run.splitlines(), *differ.splitlines())]
+    assert rows[0] == f"{trained}: a run of translate; scores of valid"
+    assert rows[1] == "step 6 of 6"
+    assert any(row.startswith("loss ") for row in rows)
+    assert f"model.width 16 {find_recipe('translate').model.width}" in rows
+    assert "objective" not in differ
+    found = json.loads(regard("show", trained, "--json").out)
+    assert (found["step"], found["best_step"]) == (6, int((trained / "best").read_text()))
+    assert found["scores"]["loss"] > 0
+    assert found["changed"]["plan.steps"]["value"] == found["settings"]["plan.steps"] == 6
+    assert found["settings"]["data.train"] == str(pairs)
+    refused = regard("show", trained, "plan.steps=9")
+    assert refused.code == 2
+    assert "plan.steps=9: the settings of the run" in refused.err
+    assert "this directory has no run; name a run" in regard("show", trained / "steps").err
+
+
+def test_a_part_of_another_kind_is_compared_with_its_defaults() -> None:
+    recipe = change(find_recipe("text"), ["model=lstm", "model.width=64", "plan.epochs=2"], KINDS)
+    found = {name: (each["value"], each["recipe"]) for name, each in changed(recipe).items()}
+    assert found == {
+        "model": ("lstm", "lstmn"),
+        "model.width": (64, type(recipe.model).width),
+        "plan.epochs": (2.0, None),
+    }
 
 
 def test_choices_are_listed_where_only_some_words_may_stand(regard: Regard) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,17 @@ def test_a_run_is_trained_asked_measured_and_exported(regard, corpus: Path) -> N
     said = regard("train", "word2vec", "model=cbow", "objective=hierarchical", *settings, "--out", "run")
     assert said.code == 0, said.err
     assert "words/s" in said.out
+    assert re.search(r"^last step +4$", said.out, re.MULTILINE)
+    assert "best step" not in said.out
     assert "regard neighbours run" in said.out.replace("python -m regard", "regard")
     assert "riverbed" in regard("neighbours", "run", "river", "--top", 11).out
     asked = regard("neighbours", "run", "rivr")
     assert asked.code == 2
     assert "rivr: not one of the 12 words that have vectors; nearest spellings: river" in asked.err
-    for name, form in (("v.txt", "word2vec"), ("v.bin", "word2vec"), ("v.txt.gz", "glove")):
-        assert regard("export", "run", name, "--to", form).code == 0
+    kinds = {"v.txt": "word2vec text", "v.bin": "word2vec binary", "v.txt.gz": "GloVe text"}
+    for name, kind in kinds.items():
+        exported = regard("export", "run", name, "--to", kind.split()[0].lower())
+        assert exported.out == f"wrote {name}: 12 word vectors of width 6, {kind}\n"
         one, other = (regard("neighbours", path, "river", "--json").out for path in ("run", name))
         assert one == other
     assert Path("v.txt").read_text().startswith("12 6\n")
@@ -178,7 +183,10 @@ def test_a_classifier_that_cannot_start_from_vectors_may_read_them_as_features(r
 
 
 def test_a_model_without_static_vectors_has_no_neighbours(regard, language: Path) -> None:
-    assert "this is a language model, which cannot find neighbours" in regard("neighbours", language, "a").err
+    said = regard("neighbours", language, "a")
+    assert said.code == 2
+    assert "this is a language model, which has no static word vectors; give a sentence" in said.err
+    assert f"regard neighbours {language} '… *a* …' --text FILE" in said.err
     assert "give --to transformers or ctranslate2" in regard("export", language, "v.txt", "--to", "word2vec").err
 
 

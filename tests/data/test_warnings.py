@@ -39,7 +39,12 @@ def write(tmp_path: Path) -> Callable[[str, str], str]:
             "first line looks like a header and is read as an example; give the names: data.label=label data.text=text",
             id="header",
         ),
+        pytest.param(f"Label\tReview\n{LABELLED}", "give the names: data.label=Label data.text=Review", id="capitals"),
+        pytest.param(
+            f"animal\tstory\n{LABELLED}", "give the names: data.label=animal data.text=story", id="other words"
+        ),
         pytest.param(f"text\tthe dog has no number\n{LABELLED}", "", id="no header"),
+        pytest.param(f"dog\trun\n{LABELLED}", "", id="a text of one word"),
         pytest.param(
             LABELLED.replace("\n", "\tx\n"),
             "lines have 3 columns, and only the first 2 are read, as label<TAB>text; to choose others, add a header",

@@ -61,6 +61,18 @@ def test_the_order_of_cells_is_random_and_always_the_same(sentences: Sentences) 
     assert any(first > second for first, second in pairwise(one))
 
 
+def test_counting_reports_the_bytes_that_are_done(sentences: Sentences) -> None:
+    calls: list[tuple[str, int, int]] = []
+    sentences.report = lambda *call: calls.append(call)
+    cooccurrences(sentences, 11, 3, 40)
+    done = [call[1] for call in calls]
+    assert len(done) > 2
+    assert done == sorted(set(done))
+    assert calls[-1] == ("counting pairs of words", sentences.nbytes, sentences.nbytes)
+    cooccurrences(sentences, 11, 3, 40)  # from the cache
+    assert len(calls) == len(done)
+
+
 def test_merged_parts_are_sorted_and_added() -> None:
     parts = [np.array(part, cooccurrence.KEY_COUNT) for part in ([(3, 1.0), (5, 2.0)], [(1, 1.0), (5, 0.5)])]
     for in_memory in (1, 2, 100):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from regard.cli import options
-from regard.cli.console import SafeConsole, grid
+from regard.cli.console import APART, SafeConsole, grid, notice
 from regard.cli.lines import print_line
 from regard.errors import UserError, nearest
 
@@ -110,10 +111,22 @@ def _teach(console: SafeConsole, name: str, topic: "Topic") -> None:
 
 @contextmanager
 def _bars() -> "Iterator[Callable[[Progress], None]]":
-    """Progress bars on standard error, one for each network that is trained."""
+    """Progress on standard error: on a terminal a bar for each network, else a line every ten seconds."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[loss]}"))
     remaining, console = TimeRemainingColumn(compact=True), SafeConsole(stderr=True)
-    with Bars(*columns, remaining, console=console, transient=True, disable=not console.is_terminal) as bars:
+    if not console.is_terminal:
+        shown = time.monotonic()
+
+        def line(progress: "Progress") -> None:
+            nonlocal shown
+            if time.monotonic() - shown >= APART:
+                shown = time.monotonic()
+                loss = "" if progress.loss is None else f", loss {progress.loss:.3f}"
+                notice(f"{progress.name}: step {progress.step}/{progress.steps}{loss}")
+
+        yield line
+        return
+    with Bars(*columns, remaining, console=console, transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def report(progress: "Progress") -> None:

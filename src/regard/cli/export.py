@@ -46,6 +46,7 @@ def export(
 
     done = write(options.opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
     note = f", {done.averaged} steps averaged" if done.averaged else ""
-    print_line(vars(done) if json else f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}")
+    files = "" if done.files == (done.path.name,) else f"; {', '.join(done.files)}"
+    print_line(vars(done) if json else f"wrote {done.path}: {done.kind}{note}{files}")
     if done.left_out:
         notice(f"{run} also has {', '.join(done.left_out)}, which no export writes; copy what you need")

@@ -1,5 +1,6 @@
-"""`regard neighbours`: the words nearest to a word, or to a sum of words."""
+"""`regard neighbours`: the words nearest to a word, or the nearest occurrences of a word in sentences."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 def neighbours(
     run: options.Run,
     question: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD", help="A word, or words with + and - between them.")
+        list[str] | None,
+        typer.Argument(
+            metavar="WORD",
+            help="A word, or words with + and - between them; with --text, a sentence with one word in asterisks.",
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many words to show.")] = 10,
     text: Annotated[
@@ -29,12 +34,12 @@ def neighbours(
     json: options.Json = False,
     device: options.Device = "auto",
 ) -> None:
-    """The words nearest to a word, by the cosine of their vectors.
+    """The words nearest to a word, or with --text its nearest occurrences in sentences, by the cosine of vectors.
 
-    DIR is a run of word2vec or glove, or a file of vectors: word2vec's text or binary format or GloVe's, compressed
-    (.gz) or not. Words with + and - between them are added: king - man + woman is near queen if the vectors have learnt
-    it. The words of the question are no answers. A word that has no vector is looked up in lower case; else the nearest
-    spellings are offered.
+    Without --text, DIR is a run of word2vec or glove, or a file of vectors: word2vec's text or binary format or
+    GloVe's, compressed (.gz) or not. Words with + and - between them are added: king - man + woman is near queen if the
+    vectors have learnt it. The words of the question are no answers. A word that has no vector is looked up in lower
+    case; else the nearest spellings are offered.
 
     With --text FILE, DIR is any model that reads text, and the question is a sentence with one word in asterisks. The
     occurrences of this word in FILE are compared by the vectors of the last layer in their sentences; the words nearest
@@ -47,6 +52,7 @@ def neighbours(
       regard neighbours runs/word2vec river
       regard neighbours runs/glove king - man + woman --top 5
       regard neighbours vectors.txt.gz paris - france + italy --json
+      regard neighbours runs/elmo "the boat leaves the *bank*" --text lines.txt
       regard neighbours bert/ "the children *play* in the yard" --text lines.txt -o play.html
     """
     from regard import verbs
@@ -59,7 +65,13 @@ def neighbours(
         raise UserError(f"--out {out}: the page shows occurrences of a word; give --text FILE too, or leave it out.")
     if not question:
         raise UserError(f"neighbours: give a word, such as: regard neighbours {run} river")
-    found = verbs.neighbours(options.opened(run, device), question, top)
+    model = options.opened(run, device)
+    config = model.module.config
+    if model.task.head != "words" and not (model.reads_images or config.reads_words or config.numbers):
+        sentence = shlex.quote(f"… *{question[0]}* …")
+        use = f"give a sentence and a file of sentences: regard neighbours {run} {sentence} --text FILE"
+        raise UserError(f"{run}: this is {model.kind}, which has no static word vectors; {use}")
+    found = verbs.neighbours(model, question, top)
     if json:
         print_line({"question": " ".join(question), "neighbours": [one._asdict() for one in found]})
         return

@@ -32,15 +32,17 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
     live, metrics = console.is_terminal, all_kinds()["metric"]
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(escape(name), total=1, going="")
-    finished, printed = None, 0
+    finished, printed, shown = None, 0, name
     with closing(cast("Generator[Event]", iter(run))) as events, bar if live else nullcontext():
         for event in events:
             match event:
                 case Started():
-                    console.print(_started(event), highlight=False, markup=False, soft_wrap=not live)
+                    shown = f"{name} ({event.stage})" if event.stage else name
+                    stage = f"{shown}: " if event.stage else ""
+                    console.print(stage + _started(event), highlight=False, markup=False, soft_wrap=not live)
                     print_warnings(event.warnings, console)
-                    bar.update(task, total=event.steps, completed=event.step)
-                    printed = 0  # a run may have two stages
+                    bar.update(task, description=escape(shown), total=event.steps, completed=event.step)
+                    printed = 0
                 case Going():
                     rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
                     going = f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} {event.unit}/s"
@@ -48,17 +50,17 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
                     # A step of a model that counts may have no text left to read.
                     if not live and event.tokens_per_second and event.step * LINES // event.steps > printed:
                         printed = event.step * LINES // event.steps
-                        console.out(f"{name}: step {event.step}/{event.steps} · {going}", highlight=False)
+                        console.out(f"{shown}: step {event.step}/{event.steps} · {going}", highlight=False)
                 case Evaluated():
                     found = [(find_metric(measure, metrics), value) for measure, value in event.values.items()]
                     figures = " · ".join(f"{metric.title} {metric.show(value)}" for metric, value in found)
                     line = f"step {event.step}, valid: {figures}{', the best so far' * event.best}"
-                    line = line if live else f"{name}: {line}"
+                    line = line if live else f"{shown}: {line}"
                     console.print(line, highlight=False, markup=False, soft_wrap=not live)
                 case Finished():
                     finished = event
                     rising = ", while the learning rate was still rising: lower plan.warmup" * event.rising
-                    line = f"{name}: ended at step {event.step} by plan.{event.reason}{rising}"
+                    line = f"{shown}: ended at step {event.step} by plan.{event.reason}{rising}"
                     console.print(line, highlight=False, markup=False, soft_wrap=not live)
     assert finished is not None
     return finished

@@ -1,5 +1,7 @@
-"""`regard show`: the recipes, and every setting of one."""
+"""`regard show`: the recipes, every setting of one, and the recipe, step and scores of a run."""
 
+from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +12,7 @@ from regard.cli.completion import recipe_names
 from regard.cli.console import SafeConsole, grid
 from regard.cli.lines import print_line
 from regard.cli.options import all_kinds
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe
@@ -25,12 +28,17 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "eval": "Sequences of numbers: a class, a number, or an answer at each step; regard eval measures the model",
 }
 EXAMPLES = 5
+TIMES = ("step", "kind", "seconds", "training", "notes")  # of a line of metrics.jsonl, beside its scores
 
 
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="RECIPE", help="Which recipe; none: list them all.", autocompletion=recipe_names),
+        typer.Argument(
+            metavar="RECIPE",
+            help="A recipe, or a run, such as runs/dates; none: list them all.",
+            autocompletion=recipe_names,
+        ),
     ] = None,
     settings: options.Settings = None,
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw the learning rate over the steps.")] = False,
@@ -40,6 +48,7 @@ def show(
     """List the recipes, or every setting of one: its value, the values that are allowed, what it does.
 
     Every setting can be changed on the command line of train, as in plan.steps=400; here too, to see what comes of it.
+    Of a run, its step and newest scores come first, then the settings that differ from its recipe, then all of them.
 
     \b
     Examples:
@@ -47,9 +56,11 @@ def show(
       regard show dates
       regard show dates plan.schedule=linear --schedule
       regard show dates --example
+      regard show runs/dates
     """
     from regard.config import tree
     from regard.recipes import change, find_recipe, find_task
+    from regard.stored import stored_recipe
 
     console, kinds = SafeConsole(), all_kinds()
     if name is None:
@@ -67,17 +78,99 @@ def show(
             console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some), "")
         console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
         return
-    recipe = change(find_recipe(name, kinds), settings or [], kinds)
+    run = Path(name) if name not in kinds["recipe"] and Path(name).is_dir() else None
+    if run and not (run / "recipe.json").is_file():
+        raise UserError(f"{name}: this directory has no run; name a run, such as runs/dates, or a recipe.")
+    if run and settings:
+        raise UserError(f"{settings[0]}: the settings of the run {name} are fixed; leave it out, or name a recipe.")
+    recipe = stored_recipe(run, kinds) if run else change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
     if json:
-        print_line({setting.name: setting.value for setting in tree(recipe)})
+        values = {setting.name: setting.value for setting in tree(recipe)}
+        print_line({**_progress(run, recipe), "changed": changed(recipe), "settings": values} if run else values)
         return
     if schedule:
         _schedule(console, recipe)
     if example:
         _examples(console, recipe)
     if not (schedule or example):
+        if run:
+            _run(console, run, recipe)
         _settings(console, recipe)
+        use = f"{escape(recipe.name)} plan.steps=400" + " --out runs/other" * bool(run)
+        console.print(f"Change any of them: [bold]regard train {use}[/]", highlight=False)
+
+
+def changed(recipe: "Recipe") -> dict[str, dict[str, Any]]:
+    """The settings of a run that are not those of the recipe of its name: the value, and the value in the recipe.
+
+    A part of another kind than the recipe's is compared with the defaults of its kind.
+    """
+    from regard.config import tree
+    from regard.recipes.recipe import shown_name
+
+    kinds = all_kinds()
+    if recipe.name not in kinds["recipe"]:  # a user's own, of other tables
+        return {}
+    usual = kinds["recipe"][recipe.name]()
+    was: dict[str, Any] = {setting.name: setting.value for setting in tree(usual)}
+    now: dict[str, Any] = {}
+    for part in ("data", "model", "objective", "head"):
+        one, other = getattr(usual, part), getattr(recipe, part)
+        if type(one) is not type(other):
+            was[part], now[part] = (None if each is None else shown_name(each, kinds[part]) for each in (one, other))
+            defaults = {field.name: field.default for field in fields(other)} if other else {}
+            was |= {f"{part}.{name}": None if value is MISSING else value for name, value in defaults.items()}
+    if recipe.plan.epochs is not None:
+        was["plan.steps"] = recipe.plan.steps  # follows from plan.epochs
+    now |= {setting.name: setting.value for setting in tree(recipe)}
+    return {
+        name: {"value": value, "recipe": was.get(name)}
+        for name, value in now.items()
+        if name not in was or was[name] != value
+    }
+
+
+def _progress(run: Path, recipe: "Recipe") -> dict[str, Any]:
+    """How far a run is, and its newest scores: those of the validation examples, or the training loss."""
+    from regard.checkpoint import read_pointer
+    from regard.training.ladder.quality import read_log
+
+    latest, best = (read_pointer(run, name) for name in ("latest", "best"))
+    log = read_log(run)
+    line = next((one for kind in ("valid", "train") for one in reversed(log) if one["kind"] == kind), {"kind": None})
+    names = ["loss"] if line["kind"] == "train" else [name for name in line if name not in TIMES]
+    return {
+        "run": run,
+        "recipe": recipe.name,
+        "step": int(latest or 0),
+        "steps": recipe.plan.steps,
+        "best_step": int(best) if best else None,
+        "scored": line["kind"],
+        "scores": {name: line[name] for name in names},
+        "report": run / "report.html" if (run / "report.html").is_file() else None,
+    }
+
+
+def _run(console: SafeConsole, run: Path, recipe: "Recipe") -> None:
+    """Print how far a run is, its newest scores, and the settings that differ from its recipe."""
+    from regard.config import format_value
+    from regard.report.figures import find_metric
+
+    found, metrics = _progress(run, recipe), all_kinds()["metric"]
+    scores = [(find_metric(name, metrics), value) for name, value in found["scores"].items()]
+    rows = [
+        ["step", f"{found['step']:,} of {found['steps']:,}"],
+        *([["best step", f"{found['best_step']:,}"]] if found["best_step"] is not None else []),
+        *([metric.title, metric.show(value)] for metric, value in scores),
+        *([["report", str(found["report"])]] if found["report"] else []),
+    ]
+    of = f"; scores of {found['scored']}" if scores else ""
+    console.print(grid(f"{run}: a run of {recipe.name}{of}", ["", ""], rows), "")
+    differ = [[name, *map(format_value, (each["value"], each["recipe"]))] for name, each in changed(recipe).items()]
+    if differ:
+        columns = ["setting", "value", "in the recipe"]
+        console.print(grid(f"Settings that differ from the recipe {recipe.name}", columns, differ), "")
 
 
 def _settings(console: SafeConsole, recipe: "Recipe") -> None:
@@ -95,7 +188,6 @@ def _settings(console: SafeConsole, recipe: "Recipe") -> None:
         title = f"{head}={kind}" if head and kind != head else kind  # of a plan there is one kind
         about = (type(part).__doc__ or "").partition("\n")[0] if head else recipe.title
         console.print(grid(f"{title}: {about}", ["setting", "value", "what it is"], rows), "")
-    console.print(f"Change any of them: [bold]regard train {escape(recipe.name)} plan.steps=400[/]", highlight=False)
 
 
 def _schedule(console: SafeConsole, recipe: "Recipe") -> None:

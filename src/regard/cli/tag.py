@@ -69,10 +69,8 @@ def tag(
 
 
 def _print_entities(number: int, found: "Tagged") -> None:
-    from regard.render.formatting import format_number
-
     for one in found.entities:
-        print_line(str(number), str(one.start), str(one.end), one.type, format_number(one.probability), one.text)
+        print_line(str(number), str(one.start), str(one.end), one.type, f"{one.probability:.3f}", one.text)
 
 
 def _print_words(found: "Tagged") -> None:

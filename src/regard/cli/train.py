@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.training.extractor import Start
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
+    from regard.training.run import Run
 
 TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
 LADDERS = ("dates", "sounds", "multi30k")  # recipes that `regard ladder` compares with other models
@@ -85,6 +86,10 @@ def train(
       regard train classify data.train=opinions.tsv from=bert/ plan.layer_decay=0.9
       regard train text data.train=book.txt model=lstm model.direction=both
       regard train classify data.train=reviews.csv data.text=review data.label=stars model=kim
+      regard train classify data.train=opinions.tsv from=runs/ulmfit
+      regard train tag data.train=train.txt data.valid=valid.txt from=vectors.txt
+      regard train word2vec data.train=book.txt
+      regard train elmo data.train=lines.txt
       regard train scenes
       regard train multi30k --download
       regard train dates --resume
@@ -254,11 +259,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         with reported(name, console) as report:
             run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
         if job.init is not None:
-            found = run.transfer
-            parts = found.parts if found else {}
-            more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
-            taken = f"{found.taken} weights" if found and more else "all weights"
-            console.out(f"from={job.init.path}: {taken} taken{more}", highlight=False)
+            console.out(f"from={job.init.path}: {_taken(run, job.init)}", highlight=False)
             if isinstance(job.init, WarmStart) and job.init.finetune:
                 console.out(f"settings of from={job.init.path}: {' '.join(job.init.finetune)}", highlight=False)
         try:
@@ -269,6 +270,19 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
                 raise
             console.out(f"\nstopped and saved at {run.where}; continue with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _taken(run: "Run", init: "Start") -> str:
+    """What a run takes from the model of from=DIR: its layers as features of words, or its weights."""
+    from regard.training.extractor import Extraction
+
+    if isinstance(init, Extraction):
+        mixed = f", a mix of {init.settings['mixed']} layers" if init.settings["mixed"] > 1 else ""
+        trained = "trained too" if run.recipe.model.tune else "frozen"
+        return f"features of {init.settings['extracted']:,} numbers for each word{mixed}, {trained}"
+    found = run.transfer
+    more = "".join(f"; {what}: {', '.join(names)}" for what, names in found.parts.items() if names) if found else ""
+    return f"{many(found.taken, 'weight', 'weights')} taken{more}" if found and more else "all weights taken"
 
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:

@@ -119,6 +119,9 @@ def _count_parts(text: Sentences, size: int, window: int, in_memory: int) -> Ite
             yield _added(found // (window + 1), weights[found % (window + 1)])
         lines += text.line_ends(start, start + tokens)
         before, lines_before = all_words[-window:], all_lines[-window:]
+        if text.report:
+            done = min(start + tokens, text.tokens)
+            text.report("counting pairs of words", done * text.nbytes // text.tokens, text.nbytes)
 
 
 def _added(keys: Ids, counts: NDArray[np.float64]) -> Counts:

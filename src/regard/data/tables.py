@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,27 @@ def table_warnings(path: str | Path, columns: Mapping[str, str]) -> Iterator[str
     if has_names(path, columns):
         return
     rows = [cells for _, cells in islice(_tab_rows(Path(path).expanduser()), CHECKED)]
-    first = [cell.strip().lower() for cell in rows[0][: len(columns)]] if rows else []
-    named = " ".join(f"data.{key}={key if key in first else 'COLUMN'}" for key in columns)
-    if first and HEADER_WORDS.issuperset(first):
+    first = {cell.strip().lower(): cell.strip() for cell in rows[0][: len(columns)]} if rows else {}
+    others = (cell for name, cell in first.items() if name not in columns)
+    named = " ".join(f"data.{key}={first.get(key) or next(others, 'COLUMN')}" for key in columns)
+    if first and (HEADER_WORDS.issuperset(first) or _names_columns(rows)):
         yield f"{path}: its first line looks like a header and is read as an example; give the names: {named}"
     most = max(map(len, rows), default=0)
     if most > len(columns):
         read = f"only the first {len(columns)} are read, as {'<TAB>'.join(columns)}"
         yield f"{path}: lines have {most} columns, and {read}; to choose others, add a header and give {named}"
+
+
+def _names_columns(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first of rows label<TAB>text has names: one word in each cell, and a label that no other row has.
+
+    The other rows have labels that repeat, and texts of several words.
+    """
+    first, (labels, texts) = rows[0][:2], ([row[place] for row in rows[1:] if len(row) > 1] for place in (0, 1))
+    classes = 0 < 2 * len(set(labels)) <= len(labels) and 10 * sum(" " in one.strip() for one in texts) >= 9 * len(
+        texts
+    )
+    return classes and first[0] not in labels and all(cell.strip().isidentifier() for cell in first)
 
 
 def _ending(path: Path) -> str:

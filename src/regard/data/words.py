@@ -75,8 +75,11 @@ class Sentences:
     dropped = 0  # no line is too long
     unit = "words"  # what is counted for the speed of training
 
-    def __init__(self, ids: Values, first: int, budget: int, seed: int, key: str = "") -> None:
+    def __init__(
+        self, ids: Values, first: int, budget: int, seed: int, key: str = "", report: Report | None = None
+    ) -> None:
         self._ids, self.first, self.budget, self.seed, self._key = ids, first, budget, seed, key
+        self.report = report  # is called while the text is counted
         spans = ((at, at + AT_ONCE) for at in range(0, len(ids), AT_ONCE))
         if not any(bool((np.diff(self.words(*span)[1]) == 0).any()) for span in spans):
             cure = "give a longer text, or data.min_count=1"

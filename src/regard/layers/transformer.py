@@ -68,7 +68,7 @@ class Shape:
     dropout: float = 0.1  # dropout after embeddings, attention and feed-forward layers
     attention_dropout: float = 0.0  # dropout of the attention weights
     feed_dropout: float = 0.0  # dropout inside the feed-forward layers
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the input embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the input embedding starts from
 
     def __post_init__(self) -> None:
         names: dict[str, Sequence[str]] = {

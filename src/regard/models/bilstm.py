@@ -61,7 +61,7 @@ class BiLstmConfig(Facts):
     character_embed: int = 30  # width of the character embeddings
     dropout: float = 0.5  # dropout on the vectors of words and on states, the same for all words of a text
     word_dropout: float = 0.05  # the part of the words that training reads as unknown words
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
     extractor: Annotated[Any | None, Table("model")] = None  # another model whose states are read: set by from=DIR
     mixed: int = 0  # number of layers of the extractor that are mixed: set by from=DIR
     extracted: int = 0  # width of these layers: set by from=DIR

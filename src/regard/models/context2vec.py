@@ -45,7 +45,7 @@ class Context2vecConfig(Facts):
     layers: int = 1  # number of recurrent layers of each side
     power: float = 0.75  # noise words are drawn in proportion to (count + 1) to this power (Mikolov et al. 2013)
     dropout: float = 0.1  # dropout on embeddings, between layers and before the hidden layer
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "inner", "layers"), {"cell": tuple(KERNELS)})

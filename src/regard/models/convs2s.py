@@ -57,7 +57,7 @@ class ConvS2sConfig(Facts):
     kernels: tuple[int, ...] = (3,)  # positions that each layer reads, odd; the last number is that of all further ones
     context: int = 256  # the longest source or target, in tokens
     dropout: float = 0.1  # dropout on embeddings, on the input of each convolution and before the readout
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the source embedding starts from
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "layers", "context"), {})

@@ -52,7 +52,7 @@ class GnmtConfig(Facts):
     score: str = "additive"
     capacity: int = 256  # the longest source, in tokens
     dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the source embedding starts from
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers", "capacity"), {})

@@ -45,7 +45,7 @@ class KimConfig(Facts):
     vectors: Literal["static", "non-static", "multichannel"] = "non-static"
     dropout: float = 0.5  # dropout before the output layer
     max_norm: float = 3.0  # the largest norm of the weights of a class in the output layer; 0: no limit
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
 
     def __post_init__(self) -> None:
         check_config(self, ("filters", "embed"), {})

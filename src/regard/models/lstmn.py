@@ -43,7 +43,7 @@ class LstmnConfig(Directed):
     score: str = "additive"  # how the current token is compared with earlier states: any score but location
     dropout: float = 0.1  # dropout on embeddings and before the readout
     context: int = 256  # the longest line, in tokens
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
     direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:

@@ -59,7 +59,7 @@ class Seq2SeqConfig(Facts):
     dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
     # no effect on outputs: for reading state.coverage from Python; the coverage penalty of a search does not need it
     coverage: bool = False
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the source embedding starts from
 
     def __post_init__(self) -> None:
         names: dict[str, Iterable[str]] = {"cell": KERNELS, "decoder": DECODERS, "window": WINDOWS}

@@ -47,7 +47,7 @@ class StructuredConfig(Facts):
     hops: int = 4  # number of attention queries (hops)
     attention: int = 64  # width of the queries and keys
     dropout: float = 0.1  # dropout on embeddings, between layers, and before the hidden and the output layer
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers", "hops", "attention"), {"cell": KERNELS})

@@ -47,7 +47,7 @@ class TcnConfig(Directed):
     tied: bool = False  # the output layer uses the token embeddings as its matrix; needs embed = width
     dropout: float = 0.1  # dropout of whole channels after each convolution
     embedding_dropout: float = 0.1  # dropout on embeddings and before the readout
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
     softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities
     cutoffs: tuple[int, ...] = ()  # adaptive: the first token of each cluster after the first

@@ -129,7 +129,9 @@ def score_table(outcomes: Sequence[Outcome]) -> Table:
         metric, values = find_metric(name, first.model.metrics), [one.scores.values for one in outcomes]
         rows.append([metric.title, *(metric.show(each[name]) if name in each else "–" for each in values)])
     rows.append(["parameters", *(f"{one.model.parameter_count:,}" for one in outcomes)])
-    rows.append(["best step", *(str(one.model.step) for one in outcomes)])
+    rows.append(
+        ["best step" if first.model.task.validates else "last step", *(str(one.model.step) for one in outcomes)]
+    )
     rows.append(["training", *(duration(one.finished.seconds) for one in outcomes)])
     notes = [f"{name}: {note}" for name, note in first.scores.notes.items()]
     note = " ".join([*(["; ".join(notes) + "."] if notes else []), first.chance]).strip()

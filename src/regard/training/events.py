@@ -19,6 +19,7 @@ class Started:
     dropped: int  # examples too long for the model or the batch
     shapes: int  # the number of different shapes of batches
     epoch: int  # batches per epoch
+    stage: str = ""  # of a run with plan.tune_lm: which of its two stages starts
     ranks: int = 1  # processes that train together
     over: str | None = None  # why the resumed run has no step left: see `Finished.reason`
     vectors: float | None = None  # the fraction of the words of the vocabulary that a file of word vectors has

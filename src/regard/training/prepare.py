@@ -178,7 +178,7 @@ def prepare(
         batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
     elif isinstance(text, WordText):
         ids, key = encode_running(text.tokenizer, corpus.train, report)
-        batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key)
+        batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
         batches = Batches(
             encode(fields, corpus.train, report),

@@ -102,6 +102,9 @@ class Run:
             first = stored_recipe(out / TUNED, kinds)
             first = replace(first, plan=replace(first.plan, minutes=tuning_minutes(recipe.plan)))
             self._tuning = Run(first, out / TUNED, "resume", None, ranks, kinds, report)
+        self._stage = "2 of 2" if recipe.plan.tune_lm else ""  # for messages
+        if self._tuning is not None:
+            self._tuning._stage = "language model, 1 of 2"
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
         self.transfer: Transfer | None = None  # what a warm start loaded
@@ -350,6 +353,7 @@ class Run:
         return Started(
             path=self.out,
             step=self.state.step,
+            stage=self._stage,
             steps=plan.steps,
             parameters=sum(weight.numel() for weight in self.model.parameters()),
             device=str(prepared.device),

@@ -66,7 +66,9 @@ class Exported:
 
     path: Path
     to: str
-    kind: str  # the type of a public checkpoint (marian, gpt2, elmo …); for ctranslate2, transformer
+    # The type of a public checkpoint (marian, gpt2, elmo …); for ctranslate2, transformer; of word vectors, their
+    # number, width and format.
+    kind: str
     step: int  # of the run; 0 for a public checkpoint
     averaged: int  # the number of steps whose weights were averaged; 0: none
     files: tuple[str, ...]
@@ -100,8 +102,8 @@ def export(
         cure = "--to transformers or ctranslate2" if to in VECTOR_FILES else "--to word2vec or --to glove"
         raise UserError(f"--to {to} (in Python: to): {model.path} is {model.kind}; give {cure}.")
     if to in VECTOR_FILES:
-        _to_vector_file(model, Path(path), to, overwrite)
-        return Exported(Path(path), to, "word vectors", model.step, average, (Path(path).name,))
+        kind = _to_vector_file(model, Path(path), to, overwrite)
+        return Exported(Path(path), to, kind, model.step, average, (Path(path).name,))
     with _placed(Path(path), overwrite) as folder:
         match to:
             case "elmo":
@@ -159,14 +161,18 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
         remove(half)
 
 
-def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> None:
-    """Write the words and their vectors, without special tokens."""
+def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> str:
+    """Write the words and their vectors, without special tokens. Return what the file has, in words."""
     if os.path.lexists(path) and not overwrite:
         raise UserError(f"{path}: is there already; give another name, or --overwrite (in Python: overwrite=True).")
     first = first_word(model.tokenizer)
     with torch.no_grad():
         vectors = model.module.vectors[first:].float().cpu().numpy()  # type: ignore[index]
-    write_vectors(path, vocabulary(model.tokenizer)[first:], vectors, form)
+    words = vocabulary(model.tokenizer)[first:]
+    write_vectors(path, words, vectors, form)
+    binary = path.name.removesuffix(".gz").endswith(".bin")
+    name = "GloVe text" if form == "glove" else "word2vec binary" if binary else "word2vec text"
+    return f"{len(words):,} word vectors of width {vectors.shape[1]}, {name}"
 
 
 def _to_ctranslate2(model: Loaded, folder: Path) -> str:

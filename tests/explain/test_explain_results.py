@@ -1,10 +1,11 @@
 """Whole results of topics: numbers, tables, curves and pictures are those in `results/TOPIC.txt`.
 
-python tests/explain/test_explain_results.py        writes the files anew, after a change that should change results
+python tests/explain/test_explain_results.py [TOPIC …]   writes the files anew, after an intended change of results
 """
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -117,5 +118,5 @@ def test_a_topic_has_the_results_that_it_had(topic: str) -> None:
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     torch.set_num_threads(1)
-    for each in TOPICS:
+    for each in sys.argv[1:] or TOPICS:
         (FOLDER / f"{each}.txt").write_text("\n".join(lines_of(result_of(each))) + "\n", encoding="utf-8")

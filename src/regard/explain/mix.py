@@ -257,7 +257,7 @@ def _word_table(results: Sequence[TaskResult], titles: Sequence[str], word: Tens
     for one in results:
         rows.append(
             [
-                f"sum for the {one.task}",
+                f"sum: {one.task}",
                 numbers(one.vector),
                 *(("γ " + f"{each.scale:.2f}") if each is one else "" for each in results),
             ]

@@ -1064,6 +1064,27 @@ FAULTS = (
         "cli/test_cli_messages.py",
     ),
     Fault(
+        "a block that is computed again is computed once",
+        "layers/transformer.py",
+        "if self.recomputes and self.training and",
+        "if not self.recomputes and self.training and",
+        "training/test_recomputed.py",
+    ),
+    Fault(
+        "the surest mistakes come last",
+        "report/classes.py",
+        "np.argsort(-surest",
+        "np.argsort(surest",
+        "report/test_classes.py",
+    ),
+    Fault(
+        "all seeds are the first",
+        "cli/train.py",
+        "plan=replace(plan, seed=seed))\n        found",
+        "plan=plan)\n        found",
+        "cli/test_cli_seeds.py",
+    ),
+    Fault(
         "out of memory on the host: use the cpu",
         "cli/app.py",
         'if on_gpu else "give',

@@ -21,6 +21,7 @@ SETTINGS = {
     "plan.seed": "random_seed manual_seed",
     "plan.precision": "fp16 bf16 amp dtype mixed_precision half torch_dtype",
     "plan.compile": "torch_compile",
+    "plan.checkpoint": "gradient_checkpointing activation_checkpointing recompute grad_checkpoint",
     "plan.threads": "num_threads num_workers workers",
     "plan.log": "log_every log_interval log_steps logging_steps print_every",
     "plan.evaluate": "eval eval_every eval_interval eval_steps evaluate_every save_steps save_every validate_interval",

@@ -1,5 +1,7 @@
 """The report by class: the confusion matrix, and its form for many classes."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from regard.report.classes import MOST_CLASSES, ClassReport
@@ -28,3 +30,24 @@ def test_of_many_classes_the_most_frequent_confusions_are_listed() -> None:
     table = one.confusion_table()
     assert table is not None
     assert table.rows == [["d", "e", 2, 3], ["f", "a", 1, 1]]
+
+
+def test_the_surest_mistakes_come_first() -> None:
+    names = np.arange(2)
+    found, gold = ([1, 0, 1, 1], [0, 0, 0, 0])
+    flags = (np.array(each)[:, None] == names for each in (found, gold))
+    probabilities = np.array([[0.4, 0.6], [0.9, 0.1], [0.1, 0.9], [0.3, 0.7]])
+    one = ClassReport(("a", "b"), *flags, several=False, probabilities=probabilities, texts=["p", "q", "r" * 300, "s"])
+    table = one.mistakes()
+    assert table is not None
+    assert [row[1:] for row in table.rows] == [["a", "b", "90.0%"], ["a", "b", "70.0%"], ["a", "b", "60.0%"]]
+    assert [row[0] for row in table.rows][1:] == ["s", "p"]
+    assert table.rows[0][0] == "r" * 199 + "…"
+    assert table.note.startswith("3 of 4 predictions are wrong")
+    assert one.to_json()["mistakes"][1] == {"text": "s", "true": "a", "predicted": "b", "probability": "70.0%"}
+
+
+def test_without_a_mistake_there_is_no_table_of_mistakes() -> None:
+    right = report(gold=[0, 1], found=[0, 1], classes=2)
+    assert replace(right, probabilities=np.eye(2), texts=["p", "q"]).mistakes() is None
+    assert right.mistakes() is None

@@ -538,7 +538,10 @@ def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatc
     def full(*_given):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    message = r"out of memory on cpu: lower plan.batch_tokens \(160\) and raise plan.accumulate \(1\)"
+    message = (
+        r"out of memory on cpu: lower plan.batch_tokens \(160\) and raise plan.accumulate \(1\) in proportion to keep "
+        r"the size of a step, or set plan.checkpoint=true \(a Transformer\), or make the model smaller"
+    )
     batch = Batches.batch
     with monkeypatch.context() as patch:
         patch.setattr(Batches, "batch", lambda batches, step: full() if step == 5 else batch(batches, step))

@@ -284,7 +284,7 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     if found.truncated:
         notice(f"{found.truncated:,} of them are past the model's {model.longest} tokens and were cut")
     if found.classes:
-        tables = (found.classes.table(), found.classes.confusion_table())
+        tables = (found.classes.table(), found.classes.confusion_table(), found.classes.mistakes())
         console.print("", sections_text([table for table in tables if table]))
     if found.entities:
         console.print("", sections_text(found.entities.tables()))

@@ -61,6 +61,7 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size, memory and time; train nothing.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same without attention.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds: mean and standard deviation.")] = 1,
     download: Annotated[
         bool, typer.Option("--download", help="Fetch public data, or from=hf:OWNER/NAME, that is not here yet.")
     ] = False,
@@ -91,6 +92,7 @@ def train(
       regard train word2vec data.train=book.txt
       regard train elmo data.train=lines.txt
       regard train scenes
+      regard train classify data.train=opinions.tsv from=bert/ --seeds 3
       regard train multi30k --download
       regard train dates --resume
       regard train sounds --dry-run
@@ -98,18 +100,22 @@ def train(
     """
     if resume and overwrite:
         raise UserError("--resume and --overwrite: a run can be resumed or replaced, not both; give one.")
+    if baseline and seeds > 1:
+        raise UserError(f"--baseline and --seeds {seeds}: give one of them; regard ladder compares models with seeds.")
     flags = {"seed": seed, "device": device, "precision": precision, "batch_tokens": batch_tokens}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
     place = out or Path("runs") / recipe
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
-    again = shlex.join(["train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
+    extra = ["--baseline"] * baseline + (["--seeds", str(seeds)] if seeds > 1 else [])
+    again = shlex.join(["train", recipe, "--resume", *extra, "--out", str(place)])
+    stored = _first_seed(place) if seeds > 1 else place  # the run whose recipe is resumed
     console = LastingConsole(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
     ready(console, recipe)
     with before_first_step(console, place):
         from regard.training.parallel import join_ranks
     with join_ranks() as ranks, _one_message(ranks):
         with before_first_step(console, place):
-            chosen, init = _planned(recipe, given, place if resume else None, download, ranks, console)
+            chosen, init = _planned(recipe, given, stored if resume else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
             return
@@ -117,8 +123,10 @@ def train(
         jobs = {recipe: Job(chosen, place, existing, init, f"{me} {again}")}
         if baseline:
             jobs["no attention"] = _baseline(jobs[recipe])
+        if seeds > 1:
+            jobs = _seeded(jobs[recipe], seeds)
         outcomes = [_carry_out(name, job, ranks, console) for name, job in jobs.items()]
-        _conclude([outcome for outcome in outcomes if outcome], console, json)
+        _conclude([outcome for outcome in outcomes if outcome], place, seeds, console, json)
 
 
 def _planned(
@@ -248,6 +256,28 @@ def _baseline(job: Job) -> Job:
     return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)
 
 
+def _first_seed(place: Path) -> Path:
+    """The first run of several seeds that is there."""
+    found = [path for path in place.glob("seed-*") if path.name.removeprefix("seed-").isdecimal()]
+    return min(found, key=lambda path: int(path.name.removeprefix("seed-")), default=place)
+
+
+def _seeded(job: Job, seeds: int) -> dict[str, Job]:
+    """The same job with several seeds, each in a directory of its own. A run that had not begun is not resumed."""
+    from regard.training.folder import is_run
+
+    found, plan = dict[str, Job](), job.recipe.plan
+    there = [path.name for path in job.out.iterdir()] if job.out.is_dir() else []
+    if other := [name for name in there if not name.startswith("seed-") and name != "report.html"]:
+        raise UserError(f"{job.out}: has {min(other)}, which is not of runs with --seeds; choose another --out.")
+    for seed in range(plan.seed, plan.seed + seeds):
+        out = job.out / f"seed-{seed}"
+        fresh = job.existing == "resume" and not is_run(out)
+        recipe = replace(job.recipe, plan=replace(plan, seed=seed))
+        found[f"seed {seed}"] = replace(job, recipe=recipe, out=out, existing="overwrite" if fresh else job.existing)
+    return found
+
+
 def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":
     """Train to the end; the first rank evaluates the best step. Ctrl-C saves and prints the command to resume."""
     from regard.cli.progress import follow
@@ -285,13 +315,13 @@ def _taken(run: "Run", init: "Start") -> str:
     return f"{many(found.taken, 'weight', 'weights')} taken{more}" if found and more else "all weights taken"
 
 
-def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
-    """Print the scores and some examples, write the report, print commands to try next."""
+def _conclude(outcomes: "list[Outcome]", place: Path, seeds: int, console: Console, json: bool) -> None:
+    """Print the scores and some examples, write the report into `place`, print commands to try next."""
     from regard.file_io import write_file
     from regard.render.html import save_report
     from regard.render.image_view import png
     from regard.render.terminal import sections_text
-    from regard.report.run import run_sections, sample_table, score_table
+    from regard.report.run import mean_scores, run_sections, sample_table, score_table
     from regard.report.steps import TERMINAL, step_table
 
     if not outcomes:  # only the first rank has outcomes
@@ -299,10 +329,13 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     first = outcomes[0]
     seen, found = first.views(), first.samples()
     sections = run_sections(outcomes, seen, found)
-    path = save_report(first.path / "report.html", first.recipe.name, sections)
+    path = save_report(place / "report.html", first.recipe.name, sections)
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
-        print_line({**runs[0], "report": path, "others": runs[1:], **({"steps": first.steps} if first.steps else {})})
+        mean = {"seeds": seeds, **mean_scores(outcomes)} if seeds > 1 else {}
+        print_line(
+            {**runs[0], "report": path, "others": runs[1:], **mean, **({"steps": first.steps} if first.steps else {})}
+        )
         return
     tables = [sample_table(found)] if found else []
     tables += [step_table(first.steps)] if first.steps and len(first.steps[0]) <= TERMINAL else []

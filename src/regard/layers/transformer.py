@@ -14,6 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Attention, Memory, MultiHead
 from regard.device import autocast_dtype
@@ -205,6 +206,7 @@ class Block(nn.Module):
             self.cross_norm = shape.build_norm()
         self.feed, self.feed_norm = FeedForward(shape), shape.build_norm()
         self.pre, self.residual, self.dropout = shape.norm_place == "pre", shape.residual, shape.dropout
+        self.recomputes = False  # gradient checkpointing: keep the inputs alone, and compute the rest again (Chen 2016)
 
     def forward(
         self,
@@ -215,6 +217,16 @@ class Block(nn.Module):
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
         """x (B, T, width) → output (B, T, width), and the layer's KV cache with the new tokens."""
+        if self.recomputes and self.training and torch.is_grad_enabled():
+            found: tuple[Tensor, Memory | None] = checkpoint(
+                self._forward, x, plan, cache, source, source_mask, use_reentrant=False
+            )
+            return found
+        return self._forward(x, plan, cache, source, source_mask)
+
+    def _forward(
+        self, x: Tensor, plan: AttentionPlan, cache: Memory | None, source: Memory | None, source_mask: Mask
+    ) -> tuple[Tensor, Memory | None]:
         q, new = self.attention.project(self._before(x, self.attention_norm))
         read, kept = plan.join(cache, new)
         y = self.attention.attend(q, read, plan.mask, plan.q_at, plan.k_at)

@@ -131,6 +131,9 @@ class Plan:
     device: str = "auto"  # where the model runs: auto, cpu, cuda or cuda:N
     precision: Literal["auto", "float32", "bf16"] = "auto"  # precision of matrix products; auto: bf16 on a GPU
     capture: bool = True  # whether to capture each shape of batch as a CUDA graph; ignored on a CPU
+    # Whether to keep only the inputs of a Transformer's blocks for the backward pass and compute the rest again: less
+    # memory, about a third more time, and no CUDA graphs; ignored for other models.
+    checkpoint: bool = False
     compile: bool = False  # whether to compile the blocks of a Transformer; ignored for other models
     threads: int = 0  # number of CPU threads; 0: torch's default
     log: int = 10  # number of steps between two reports

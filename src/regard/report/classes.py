@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from regard.class_scores import ClassScores, Flags, class_scores, macro_average, micro_average
 from regard.data.fields import LabelField
 from regard.report.sections import Cell, Heatmap, Heatmaps, Table
-from regard.training.evaluate import predictions
+from regard.training.evaluate import decided, outputs
 from regard.verbs.forced import BATCH_TOKENS
 from regard.verbs.loaded import Loaded
 
 MOST_CLASSES = 10  # of a confusion matrix in a terminal; with more classes, the most frequent confusions are listed
 MOST_CONFUSIONS = 10
+MOST_MISTAKES = 5
+LONGEST = 200  # characters of a text in a table
 NOTE = (
     "Precision: the part of the texts with this prediction that have the class. Recall: the part of the texts of the "
     "class that are found. F1: their harmonic mean. Macro: the mean of the classes; a class that is neither there nor "
@@ -31,6 +33,8 @@ class ClassReport:
     found: Flags  # (N, C)
     gold: Flags  # (N, C)
     several: bool  # whether an example may have several classes; there is then no confusion matrix
+    probabilities: NDArray[np.float64] | None = None  # (N, C) of the classes; None: not known
+    texts: Sequence[str] = ()  # of the examples
 
     @property
     def confusion(self) -> NDArray[np.int64]:
@@ -46,6 +50,11 @@ class ClassReport:
             "scores": {name: _numbers(scores, at) for at, name in enumerate(self.names)},
             **{name: _numbers(average, 0) for name, average in averages.items()},
             "confusion": None if self.several else self.confusion.tolist(),
+            **(
+                {"mistakes": [dict(zip(table.columns, row)) for row in table.rows]}
+                if (table := self.mistakes())
+                else {}
+            ),
         }
 
     def table(self) -> Table:
@@ -75,6 +84,28 @@ class ClassReport:
         ]
         return Table("The most frequent confusions", ["true", "predicted", "texts", "of"], rows)
 
+    def mistakes(self) -> Table | None:
+        """The wrong predictions with the highest probabilities; None if there is none."""
+        if self.several or self.probabilities is None:
+            return None
+        wrong, surest = (self.found & self.gold).sum(1) == 0, self.probabilities.max(1)
+        order = [at for at in np.argsort(-surest, kind="stable").tolist() if wrong[at]][:MOST_MISTAKES]
+        rows: list[list[Cell]] = [
+            [
+                self.texts[at] if len(self.texts[at]) <= LONGEST else self.texts[at][: LONGEST - 1] + "…",
+                self.names[int(self.gold[at].argmax())],
+                self.names[int(self.found[at].argmax())],
+                f"{surest[at]:.1%}",
+            ]
+            for at in order
+        ]
+        note = f"{wrong.sum():,} of {len(wrong):,} predictions are wrong. A sure mistake may be a wrong label."
+        return (
+            Table("The most confident mistakes", ["text", "true", "predicted", "probability"], rows, note)
+            if rows
+            else None
+        )
+
     def heatmap(self) -> Heatmaps | None:
         """The confusion matrix as a picture: of the examples of each true class, the part with each prediction."""
         if self.several:
@@ -90,8 +121,23 @@ def class_report(model: Loaded, examples: Sequence[Any], batch_tokens: int = BAT
     field = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if field is None or not model.module.config.one_per_text:
         return None
-    found, gold = predictions(model, examples, batch_tokens)
-    return ClassReport(field.names, found, gold, several=model.task.head == "labels")
+    logits, targets = outputs(model, examples, batch_tokens)
+    found, gold = decided(model, logits, targets)
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    return ClassReport(
+        field.names,
+        found,
+        gold,
+        several=model.task.head == "labels",
+        probabilities=odds / odds.sum(1, keepdims=True),
+        texts=[_shown(example) for example in examples],
+    )
+
+
+def _shown(example: Any) -> str:
+    """The text of an example; that of several parts joined, and nothing for pixels."""
+    text = getattr(example, "text", "")
+    return text if isinstance(text, str) else " | ".join(str(part) for part in text)
 
 
 def _numbers(scores: ClassScores, at: int) -> dict[str, float | int]:

@@ -1,5 +1,6 @@
 """The report of a run: its scores, some examples, its attention, its curves and its settings."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -98,7 +99,9 @@ class Outcome:
             return list(tagged.tables())
         found = class_report(self.model, self.examples)
         return (
-            [] if found is None else [one for one in (found.table(), found.confusion_table(), found.heatmap()) if one]
+            []
+            if found is None
+            else [one for one in (found.table(), found.confusion_table(), found.heatmap(), found.mistakes()) if one]
         )
 
     @cached_property
@@ -120,24 +123,37 @@ def conclude(name: str, run: Run, finished: Finished) -> Outcome:
     return Outcome(name, run.out, run.recipe, model, part, examples, scores, finished)
 
 
+def mean_scores(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    """The mean and the standard deviation of every measure over runs that differ in their seed alone."""
+    values = {name: [one.scores.values[name] for one in outcomes] for name in outcomes[0].scores.values}
+    return {
+        "mean": {name: statistics.fmean(each) for name, each in values.items()},
+        "sd": {name: statistics.stdev(each) for name, each in values.items()},
+    }
+
+
 def score_table(outcomes: Sequence[Outcome]) -> Table:
-    """A row for each measure, a column for each run."""
+    """A row for each measure, a column for each run; of runs that differ in their seed alone, their mean first."""
     first = outcomes[0]
+    seeded = len({one.recipe.plan.seed for one in outcomes}) > 1
     measures = list(dict.fromkeys(name for one in outcomes for name in one.scores.values))
     rows: list[list[str]] = []
     for name in measures:
         metric, values = find_metric(name, first.model.metrics), [one.scores.values for one in outcomes]
         rows.append([metric.title, *(metric.show(each[name]) if name in each else "–" for each in values)])
-    rows.append(["parameters", *(f"{one.model.parameter_count:,}" for one in outcomes)])
-    rows.append(
-        ["best step" if first.model.task.validates else "last step", *(str(one.model.step) for one in outcomes)]
-    )
-    rows.append(["training", *(duration(one.finished.seconds) for one in outcomes)])
+        if seeded:
+            found = mean_scores(outcomes)
+            rows[-1].insert(1, metric.show(found["mean"][name], found["sd"][name]))
+    blank = [""] * seeded
+    rows.append(["parameters", *blank, *(f"{one.model.parameter_count:,}" for one in outcomes)])
+    best = "best step" if first.model.task.validates else "last step"
+    rows.append([best, *blank, *(str(one.model.step) for one in outcomes)])
+    rows.append(["training", *blank, *(duration(one.finished.seconds) for one in outcomes)])
     notes = [f"{name}: {note}" for name, note in first.scores.notes.items()]
     note = " ".join([*(["; ".join(notes) + "."] if notes else []), first.chance]).strip()
     count = f"{len(first.examples):,} example{'s' * (len(first.examples) != 1)}"
     title = f"Scores: {count} of {first.part}" if measures else "The run"
-    return Table(title, ["", *(outcome.name for outcome in outcomes)], rows, note)
+    return Table(title, ["", *["mean ± sd"] * seeded, *(outcome.name for outcome in outcomes)], rows, note)
 
 
 def sample_table(found: Sequence[Sample]) -> Table:

@@ -20,7 +20,7 @@ from regard.recipes import KINDS, Plan, Recipe
 from regard.tensor_tree import signature
 from regard.training.evaluate import check_evaluation
 from regard.training.extractor import Start
-from regard.training.loop import GradientTrainer, train
+from regard.training.loop import GradientTrainer, blocks_of, train
 from regard.training.prepare import Prepared, prepare
 from regard.training.tuning import tuning_recipe
 from regard.training.warm_start import WarmStart
@@ -173,6 +173,9 @@ def _try_steps(prepared: Prepared, trainer: GradientTrainer, plan: Plan) -> tupl
         number = sizes.index(max(sizes))
     longest = SelectedBatches(prepared.batches, [number])
     saved = SavedBytes(loss_module)
+    # With plan.checkpoint, autograd does not save the inputs of blocks: they are kept as arguments.
+    for block in blocks_of(loss_module) if plan.checkpoint else ():
+        block.register_forward_pre_hook(saved.count_input)
     with saved:
         list(train(loss_module, longest, plain, optimizer, carried=carried))
     return per_step, saved.bytes
@@ -182,12 +185,16 @@ class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
     """Counts the bytes that autograd saves inside the block, each storage once, without weights and their views."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__(self._count, lambda tensor: tensor)
+        super().__init__(self.count, lambda tensor: tensor)
         self.bytes, self._seen = 0, {weight.untyped_storage().data_ptr() for weight in module.parameters()}
 
-    def _count(self, tensor: Tensor) -> Tensor:
+    def count(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._seen:
             self._seen.add(storage.data_ptr())
             self.bytes += storage.nbytes()
         return tensor
+
+    def count_input(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        """Count the first input of a module, as a hook."""
+        self.count(inputs[0])

@@ -137,7 +137,18 @@ def predictions(
 
     Both are numbers (N,), or which of the C classes each example has, (N, C).
     """
-    decide = PREDICTIONS[model.task.head]
+    return decided(model, *outputs(model, examples, batch_tokens, share))
+
+
+def decided(model: Loaded, found: Floats, targets: Values) -> tuple[Any, Any]:
+    """The predictions that follow from the outputs of a model, and what is right, as in `predictions`."""
+    return PREDICTIONS[model.task.head](found, targets, model.module.config.threshold)
+
+
+def outputs(
+    model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS, share: Share = ALONE.share
+) -> tuple[Floats, Values]:
+    """The outputs of a model with one prediction per example, numbers (N,) or logits (N, C), and the targets."""
     rows = encoded(model, examples)
     groups = list(grouped([max(map(len, row.values())) for row in rows], batch_tokens))
 
@@ -145,11 +156,11 @@ def predictions(
     def work(group: list[int]) -> list[list[list[float]]]:
         batch = collate([rows[place] for place in group], model.task)
         with model.autocast():
-            outputs = model.module(batch.to(model.device)).float().cpu()
-        return [list(pair) for pair in zip(outputs.tolist(), batch["targets"].tolist())]
+            found = model.module(batch.to(model.device)).float().cpu()
+        return [list(pair) for pair in zip(found.tolist(), batch["targets"].tolist())]
 
-    outputs, targets = zip(*_in_place(groups, share(groups, work)))
-    return decide(np.array(outputs), np.array(targets), model.module.config.threshold)
+    found, targets = zip(*_in_place(groups, share(groups, work)))
+    return np.array(found), np.array(targets)
 
 
 def _tags(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Share) -> list[list[str]]:

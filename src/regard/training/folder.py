@@ -46,7 +46,7 @@ FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of 
 # the steps that are left, and of no other.
 FREE = (
     *("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log"),
-    *("plan.device", "plan.threads", "plan.capture", "plan.compile", "plan.accumulate"),
+    *("plan.device", "plan.threads", "plan.capture", "plan.checkpoint", "plan.compile", "plan.accumulate"),
 )
 
 

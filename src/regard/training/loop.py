@@ -161,6 +161,8 @@ def train(
     `passed` returns the part of `plan.minutes` that has passed, the same on all ranks.
     """
     carried = {} if carried is None else carried
+    for block in blocks_of(loss_module.model):
+        block.recomputes = plan.checkpoint
     if plan.compile:
         compile_blocks(loss_module.model)
     like, width = next(loss_module.parameters()), schedule_width(loss_module, plan)
@@ -260,8 +262,19 @@ def schedule_width(loss_module: LossModule, plan: Plan) -> int:
 
 
 def _can_capture(loss_module: LossModule, plan: Plan) -> bool:
-    """Whether the steps are captured as CUDA graphs."""
-    return plan.capture and next(loss_module.parameters()).is_cuda and loss_module.objective.capturable
+    """Whether the steps are captured as CUDA graphs. A block that is computed again restores random numbers, which a
+    graph cannot."""
+    return (
+        plan.capture
+        and not plan.checkpoint
+        and next(loss_module.parameters()).is_cuda
+        and loss_module.objective.capturable
+    )
+
+
+def blocks_of(model: nn.Module) -> list[Block]:
+    """The blocks of a Transformer; none of any other model."""
+    return [module for module in model.modules() if isinstance(module, Block)]
 
 
 def compile_blocks(model: nn.Module) -> int:
@@ -270,7 +283,7 @@ def compile_blocks(model: nn.Module) -> int:
     All blocks share one program, which is compiled once and not per layer. The rest of the model, with its search and
     caches, is not compiled. `Module.compile` keeps the names of the weights, which `torch.compile` would change.
     """
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    blocks = blocks_of(model)
     for block in blocks:
         block.compile()
     return len(blocks)

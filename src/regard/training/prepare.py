@@ -109,9 +109,12 @@ class Prepared:
             plan = self.recipe.plan
             lower = f"lower plan.batch_tokens ({plan.batch_tokens})"
             keep = f"raise plan.accumulate ({plan.accumulate}) in proportion to keep the size of a step"
-            raise UserError(
-                f"out of memory on {self.device}: {lower} and {keep}, or make the model smaller."
-            ) from error
+            saves = [
+                *([] if plan.checkpoint else ["set plan.checkpoint=true (a Transformer)"]),
+                *(["set plan.precision=bf16"] if plan.precision == "float32" else []),
+                "make the model smaller",
+            ]
+            raise UserError(f"out of memory on {self.device}: {lower} and {keep}, or {', or '.join(saves)}.") from error
 
     def init_embeddings(self, model: nn.Module) -> float | None:
         """Set the input embedding to the word vectors of the file `config.embedding`, if there is one.

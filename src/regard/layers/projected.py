@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.layers.unrolled import StepwiseLinear
+
 FORGET = 1.0  # added to the forget gate, so that a new layer forgets little (Jozefowicz et al. 2015)
 
 
@@ -38,21 +40,27 @@ class ProjectedLstm(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Reads x (B, T, inputs) from a state on: outputs (B, T, width) and the state after the last real place.
 
-        The steps are a loop; W x of all steps is one product before it. On a GPU, without clipping and padding, this is
+        The steps are a loop; W x of all steps is one product before it, and the gradient of a weight one product after
+        it (``StepwiseLinear``). On a GPU, without clipping and padding, this is
         cuDNN's kernel. A clipped cell changes the next step and no kernel clips, so clipping always needs the loop. On
         a CPU torch's LSTM with a projection has no oneDNN kernel and is hardly faster than the loop.
         """
         if x.is_cuda and real is None and not self.cell_clip and not self.state_clip:
             outputs, (h, c) = self.lstm(x, (h[None].contiguous(), c[None].contiguous()))
             return outputs, (h[0], c[0])
-        known = F.linear(x, self.lstm.weight_ih_l0, self.lstm.bias_ih_l0)  # (B, T, 4 · cells)
+        bias = self.lstm.bias_ih_l0 + self.lstm.bias_hh_l0
+        known = F.linear(x.transpose(0, 1), self.lstm.weight_ih_l0, bias)  # (T, B, 4 · cells)
+        recur = StepwiseLinear(self.lstm.weight_hh_l0, known)
+        project = self.lstm.proj_size and StepwiseLinear(
+            self.lstm.weight_hr_l0, known.new_zeros(()).expand(*known.shape[:2], self.width)
+        )
         found = []
-        for t, gates in enumerate(known.unbind(1)):
-            i, f, g, o = (gates + F.linear(h, self.lstm.weight_hh_l0)).chunk(4, dim=-1)
-            cell = torch.sigmoid(f + FORGET) * c + torch.sigmoid(i) * torch.tanh(g)
+        for t in range(x.shape[1]):
+            i, f, g, o = recur(h.to(known.dtype)).chunk(4, dim=-1)
+            cell = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             cell = cell.clamp(-self.cell_clip, self.cell_clip) if self.cell_clip else cell
             output = torch.sigmoid(o) * torch.tanh(cell)
-            output = F.linear(output, self.lstm.weight_hr_l0) if self.lstm.proj_size else output
+            output = project(output.to(known.dtype)) if project else output
             output = output.clamp(-self.state_clip, self.state_clip) if self.state_clip else output
             found.append(output)
             before, (h, c) = (h, c), (output.to(h.dtype), cell.to(c.dtype))  # autocast may have computed other types

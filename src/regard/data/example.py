@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -123,6 +123,32 @@ class Captioned:
     target: str
     others: tuple[str, ...] = ()  # further captions of the same image
     regions: tuple[Region, ...] = ()
+
+
+class Asked(NamedTuple):
+    """A question, a passage, and the characters `span` of the passage that answer it; None: it has no answer."""
+
+    question: str
+    passage: str
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a passage, and the accepted answers; none: the passage does not answer it."""
+
+    question: str
+    passage: str
+    answers: tuple[tuple[str, int], ...] = ()  # the text of each, and its first character in the passage
+    id: str = ""
+
+    @property
+    def text(self) -> Asked:
+        """What a model reads, and the first of the answers."""
+        if not self.answers:
+            return Asked(self.question, self.passage)
+        text, start = self.answers[0]
+        return Asked(self.question, self.passage, (start, start + len(text)))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from regard.data.tokenizers import (
     Tokenizer,
     UnknownFunction,
     rust_encode_function,
+    rust_offsets_function,
     rust_unknown_function,
 )
 from regard.errors import UserError, nearest
@@ -152,6 +153,7 @@ def _open(files: Files, config: Settings) -> tuple[Tokenizer | None, Tokenizer]:
         special_tokens,
         {"files": files, "config": config, "side": "target"},
     )
+    both = replace(both, offsets_function=rust_offsets_function(inner))
     return (both if config["model_type"] in WITH_SOURCE else None), both
 
 

@@ -93,6 +93,8 @@ LINE_END = "<eos>"  # that token, as in the vocabularies of PTB and WikiText
 BPE_SPLIT = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
 
 EncodeFunction = Callable[[Sequence[str]], list[list[int]]]  # texts → the ids of each
+Spans = list[tuple[int, int]]  # for each token its first character in the text, and the character after its last
+OffsetsFunction = Callable[[Sequence[str]], list[Spans]]
 UnknownFunction = Callable[[str, int | None], list[str]]  # a text, the id of unk → the texts of its unknown tokens
 
 
@@ -110,6 +112,7 @@ class Tokenizer:
     serialize: Callable[[], str]  # the text that `save` writes
     direction: Direction = "forward"  # the order of ids: backward has the last token of a text first
     origin: Tokenizer | None = None  # the tokenizer that this one was made from by `in_direction`
+    offsets_function: OffsetsFunction | None = None  # None: the places of tokens in a text are not known
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {self.size:,} tokens>"
@@ -157,6 +160,12 @@ class Tokenizer:
         space = " " if self.kind in WITH_SPACE else ""
         texts = [word if first and not place else space + word for place, word in enumerate(words)]
         return self.in_direction("forward").encode_batch(texts)
+
+    def offsets(self, texts: Sequence[str]) -> list[Spans]:
+        """Where each token of each text is, in characters; a space before a sub-word may be part of it."""
+        if self.offsets_function is None or self.reads_backward:
+            raise UserError(f"this tokenizer ({self.kind}) does not give the places of tokens in a text; use another.")
+        return self.offsets_function(list(texts))
 
     def wrap_input(self, tokens: list[int]) -> list[int]:
         """The tokens of an input with its special tokens: [CLS] … [SEP], or eos after a source."""
@@ -300,6 +309,15 @@ def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
     return unknown
 
 
+def rust_offsets_function(inner: rust.Tokenizer) -> OffsetsFunction:
+    """The offsets function of a tokenizer of the `tokenizers` library."""
+
+    def offsets(texts: Sequence[str]) -> list[Spans]:
+        return [encoding.offsets for encoding in inner.encode_batch(list(texts), add_special_tokens=False)]
+
+    return offsets
+
+
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Check that the model has a row for every id. It may have more rows: vocabularies are padded."""
     for role, token in vars(tokenizer.special_tokens).items():
@@ -346,6 +364,7 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
         display_names=[*(name.replace(" ", "") for name in specials), *map(printable, shown)],
         export_files=lambda: _export_files(inner, kind),
         serialize=lambda: inner.to_str(pretty=True),
+        offsets_function=rust_offsets_function(inner),
     )
 
 

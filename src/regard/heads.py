@@ -341,6 +341,24 @@ class KeysHeadConfig(HeadConfig):
         return PlaceHead(body.width, self.keys, self.dropout)
 
 
+@dataclass(frozen=True)
+class SpanHeadConfig(HeadConfig):
+    """The first and the last token of an answer in a passage: a linear layer with two outputs at each place.
+
+    Which places may be chosen is decided by the objective and by the verb (Devlin et al. 2019, §4.2).
+    """
+
+    predicts: ClassVar[str] = "span"
+
+    dropout: float = 0.0  # dropout before the linear layer
+
+    def __post_init__(self) -> None:
+        check_dropout(self.dropout)
+
+    def build(self, body: Facts) -> PlaceHead:
+        return PlaceHead(body.width, 2, self.dropout)
+
+
 class PlaceHead(nn.Module):
     """A linear layer at each place."""
 
@@ -396,4 +414,5 @@ HEADS: dict[str, type[HeadConfig]] = {
     "tag": TagHeadConfig,
     "crf": CrfHeadConfig,
     "keys": KeysHeadConfig,
+    "span": SpanHeadConfig,
 }

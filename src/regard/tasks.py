@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from regard.data.answers import FIRST, IN_PASSAGE, LAST, AnsweredField, AnswerText, windows
 from regard.data.batches import IGNORED, Batch, one_row
 from regard.data.fields import (
     EntityTags,
@@ -36,11 +37,14 @@ from regard.objectives import (
     NegativeSampling,
     Recall,
     Regression,
+    SpanAnswers,
     TeacherForcing,
 )
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
 Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
+# Fields, examples, the data (or None) and the longest text of a model → the pieces of each example.
+Pieces = Callable[[Mapping[str, Field], Sequence[Any], Any, int | None], Iterable[list[Any]]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Task:
     """What a model is trained to do, as data. No other code compares the name of a task.
 
     `rows` gives the rows of an example (mostly one), `widths` the length of each axis of a batch from the lengths of
-    the fields, and `collate` a batch from rows that are padded to these widths.
+    the fields, and `collate` a batch from rows that are padded to these widths. `pieces` cuts long examples, before
+    they are encoded, into pieces that are examples, too.
     """
 
     name: str
@@ -60,6 +65,7 @@ class Task:
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
     rows: Callable[[Columns, int], list[Row]] = one_row
+    pieces: Pieces | None = None
     validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
     def __repr__(self) -> str:
@@ -137,6 +143,29 @@ def words_in_context(rows: Rows, widths: Mapping[str, int], random: np.random.Ge
     targets = tokens.masked_fill((place < 1) | (place >= length - 1), IGNORED)
     counts = {"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())}
     return Batch({"tokens": tokens, "targets": targets}, {"tokens": real}, counts)
+
+
+def answered(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A question with a passage, and the places of the first and the last token of the answer, (B, 2).
+
+    The place 0 is "no answer". `allowed` (B, T) has the places that may be predicted.
+    """
+    tokens, segments, marks = rows.padded("text", widths["text"]).unbind(-1)  # (B, T) each
+    real = rows.real("text", widths["text"])
+    allowed = (marks & IN_PASSAGE) > 0
+    allowed[:, 0] = True
+    targets = torch.stack([((marks & mark) > 0).int().argmax(1) for mark in (FIRST, LAST)], 1)
+    filler = torch.from_numpy(rows.lengths("text") == 0)
+    return Batch(
+        fields={
+            "tokens": tokens,
+            "segments": segments,
+            "allowed": allowed,
+            "targets": targets.masked_fill(filler[:, None], IGNORED),
+        },
+        real={"tokens": real},
+        counts={"tokens": int(real.sum()), "targets": int((~filler).sum())},
+    )
 
 
 def labelled(read: str, target: str, places: bool = False) -> Collate:
@@ -367,6 +396,17 @@ TASKS: dict[str, Task] = {
         head="number",
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
+    ),
+    "answer": Task(
+        name="answer",
+        verb="answer",
+        fields={"text": AnswerText, "answered": AnsweredField},
+        widths=_axes("text"),
+        collate=answered,
+        head="span",
+        objective=SpanAnswers,
+        metrics=("em", "answer_f1"),
+        pieces=windows,
     ),
     "words": Task(
         name="words",

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from regard.cli.align import align
+from regard.cli.answer import answer
 from regard.cli.caption import caption
 from regard.cli.classify import classify
 from regard.cli.completion import plan_settings
@@ -50,6 +51,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "neighbours": neighbours,
         "classify": classify,
         "tag": tag,
+        "answer": answer,
         "score": score,
         "align": align,
         "export": export,

@@ -141,6 +141,12 @@ class Question:
     passage: str
     answers: tuple[tuple[str, int], ...] = ()  # the text of each, and its first character in the passage
     id: str = ""
+    begin: int = 0  # if the passage is a window of a longer one: its first character there
+
+    @property
+    def answered(self) -> bool:
+        """Whether the passage has the answer."""
+        return bool(self.answers)
 
     @property
     def text(self) -> Asked:

@@ -23,7 +23,7 @@ from regard.data.synthetic import check_sizes
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
-HELD = {0: "valid", 1: "test"}  # by hash modulo 5: the part of a name or a template; all others are for training
+HELD: dict[int, Part] = {0: "valid", 1: "test"}  # of five names or templates: those that are not for training
 
 CONSONANTS, VOWELS, ENDS = "bdfgklmnprstvz", "aeiou", ("", "", "n", "r", "s", "l")
 OPENINGS = ("", "now ", "today ", "these days ", "as we know, ", "people say that ", "it seems that ")
@@ -67,18 +67,16 @@ ORDERS = (
 DENIED = ("it is not true that ", "it is false that ", "it is wrong that ")
 
 
-def part_of(text: str) -> str:
-    """The part of the data that a name or a template belongs to."""
-    return HELD.get(hash_text(text) % 5, "train")
+def part_of(name: str) -> Part:
+    """The part of the data that a name belongs to."""
+    return HELD.get(hash_text(name) % 5, "train")
 
 
 @cache
 def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
-    """The templates of a part, of all combinations of an opening, a form and an ending."""
-    every = ["".join(combination) for combination in product(openings, forms, endings)]
-    found = [one for one in every if part_of(one) == part]
-    assert found, f"no template of {forms[0]!r} is for {part}"
-    return found
+    """The templates of a part, of all combinations of an opening, a form and an ending: a fifth is held out for each."""
+    every = sorted(("".join(combination) for combination in product(openings, forms, endings)), key=hash_text)
+    return [one for number, one in enumerate(every) if HELD.get(number % 5, "train") == part]
 
 
 @cache

@@ -47,8 +47,7 @@ class Questions:
         repeated: list[str] = []  # answers of tables that occur more than once in their passages
 
         def read(path: str) -> list[Any]:
-            name = Path(path)
-            if (name.with_suffix("") if name.suffix in PACKED else name).suffix.lower() == ".json":
+            if is_squad(path):
                 return list(read_squad(path))
             found = list(self._table(path))
             repeated.extend(one.answers[0][0] for one in found if one.answers and _occurs_again(one))
@@ -117,6 +116,12 @@ def _places(passage: str, answer: str) -> list[int]:
 def _occurs_again(one: Question) -> bool:
     text, start = one.answers[0]
     return one.passage.find(text, start + 1) >= 0
+
+
+def is_squad(path: str | Path) -> bool:
+    """Whether the ending of a file is that of SQuAD's format: .json, also compressed."""
+    path = Path(path)
+    return (path.with_suffix("") if path.suffix in PACKED else path).suffix.lower() == ".json"
 
 
 def read_squad(path: str | Path) -> Iterator[Question]:

@@ -131,4 +131,5 @@ class Headed(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         real = batch.visible("tokens")
-        return self.readout(self.features(batch["tokens"], real, batch.fields.get("segments")), real)
+        segments = batch.fields.get("segments") if self.config.segment_kinds > 1 else None
+        return self.readout(self.features(batch["tokens"], real, segments), real)

@@ -8,7 +8,7 @@ from regard.heads import HEADS
 from regard.metrics import METRICS
 from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
-from regard.recipes.classifiers import classify, multilabel, rate, tag
+from regard.recipes.classifiers import answer, classify, made_answers, multilabel, rate, tag
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
@@ -61,6 +61,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "masked": masked,
     "classify": classify,
     "tag": tag,
+    "answer": answer,
+    "made-answers": made_answers,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,

@@ -9,12 +9,14 @@ from regard.data.conll import Conll
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
 from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
+from regard.data.made_texts import MadeAnswers
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
+from regard.data.squad import Questions
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
 from regard.data.words import Words
@@ -37,6 +39,7 @@ from regard.objectives import (
     Recall,
     Regression,
     RegularisedActivations,
+    SpanAnswers,
     TeacherForcing,
 )
 from regard.objectives.objective import UPDATES
@@ -63,6 +66,8 @@ DATA: dict[str, type[Any]] = {
     "rated": Rated,
     "texts": TextsOf,
     "conll": Conll,
+    "questions": Questions,
+    "made-answers": MadeAnswers,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,
@@ -90,6 +95,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "regression": Regression,
     "binary": BinaryAnswers,
     "recall": Recall,
+    "spans": SpanAnswers,
     "captioning": Captioning,
     "hard": HardAttention,
     "context": ContextSampling,

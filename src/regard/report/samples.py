@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from regard import verbs
 from regard.data.fields import TextField
+from regard.data.joined import JoinedText
 from regard.models import reads_whole
 from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
@@ -29,7 +30,7 @@ class Sample(NamedTuple):
 def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[str]:
     """Texts of the first few examples that the model can read; a text that is too long is cut."""
     name = next((name for name, each in model.fields.items() if isinstance(each, TextField)), None)
-    if name is None or model.reads_images:
+    if name is None or model.reads_images or isinstance(model.fields[name], JoinedText):
         return []
     alone = len(model.fields) == 1
     found = (_readable(model, excerpt(getattr(one, name)) if alone else getattr(one, name)) for one in examples)

@@ -24,6 +24,7 @@ from regard.recipes import Recipe
 from regard.tasks import Task
 from regard.training.folder import RunState
 from regard.training.parallel import ALONE, Share
+from regard.verbs.answering import answer
 from regard.verbs.captioning import AT_ONCE, caption
 from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
 from regard.verbs.loaded import Loaded
@@ -40,8 +41,10 @@ METRIC_FIELDS = {
     "regions": {"image", "target"},
     "predictions": set[str](),
     "tags": {"text", "tags"},
+    "spans": {"text"},
 }
-CHEAP = ("sums", "predictions", "tags")  # what metrics need if they need one forward pass and no decoding
+CHEAP = ("sums", "predictions", "tags", "spans")  # what metrics need if they need one forward pass and no decoding
+QUESTIONS = 128  # that are answered at a time
 TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 WITH = {"alignment": ("chance",), "pointing": ("pointing_chance",)}  # metrics that are reported together with others
 
@@ -92,6 +95,9 @@ def evaluate(
         given["predictions"] = predictions(model, examples, batch_tokens, share)
     if "tags" in needed:
         given["tags"] = _tags(model, examples, batch_tokens, share), [example.tags for example in examples]
+    if "spans" in needed:
+        accepted = [tuple(text for text, _ in example.answers) for example in examples]
+        given["spans"] = _answers(model, examples, batch_tokens, share), accepted
     if "regions" in needed:
         named = [example for example in examples if getattr(example, "regions", ())]
         if named and aligning(model) is not None:
@@ -160,6 +166,17 @@ def _tags(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Shar
         return word_tags(model, [texts[place] for place in group], batch_tokens)
 
     groups = list(grouped([len(text.split()) for text in texts], batch_tokens))
+    return _in_place(groups, share(groups, work))
+
+
+def _answers(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Share) -> list[str]:
+    """The text that a model finds for the question of each example; empty: no answer."""
+
+    def work(group: range) -> list[str]:
+        some = [(examples[place].question, examples[place].passage) for place in group]
+        return [one.text for one in answer(model, some, batch_tokens=batch_tokens)]
+
+    groups = [range(first, min(first + QUESTIONS, len(examples))) for first in range(0, len(examples), QUESTIONS)]
     return _in_place(groups, share(groups, work))
 
 
@@ -312,13 +329,21 @@ def truncated(model: Loaded, examples: Sequence[Any]) -> int:
     """The number of examples that are longer than the model's context, of which only the beginning is evaluated."""
     if running_text(model) is not None or model.longest is None:
         return 0
-    full, shortened = model.encode(examples), encoded(model, examples)
+    full, shortened = model.encode(pieces(model, examples)), encoded(model, examples)
     return sum(any(len(a[name]) != len(b[name]) for name in a) for a, b in zip(full, shortened))
 
 
 def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:
-    """The rows of examples, truncated to the model's context."""
-    return model.encode(examples, longest=model.longest)
+    """The rows of examples, or of their pieces, truncated to the model's context."""
+    return model.encode(pieces(model, examples), longest=model.longest)
+
+
+def pieces(model: Loaded, examples: Sequence[Any]) -> Sequence[Any]:
+    """The examples, or the pieces of all of them if the task cuts long ones."""
+    if model.task.pieces is None:
+        return examples
+    data = None if model.recipe is None else model.recipe.data
+    return [one for some in model.task.pieces(model.fields, examples, data, model.longest) for one in some]
 
 
 def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mapping[str, Metric]) -> None:

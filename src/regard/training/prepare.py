@@ -180,8 +180,11 @@ def prepare(
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
+        train = corpus.train
+        if task.pieces is not None:
+            train = [one for some in task.pieces(fields, train, recipe.data, config.longest) for one in some]
         batches = Batches(
-            encode(fields, corpus.train, report),
+            encode(fields, train, report),
             task,
             recipe.plan.batch_tokens,
             recipe.plan.seed,

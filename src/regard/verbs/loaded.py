@@ -18,6 +18,7 @@ from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
 from regard.data.fields import Field, LabelField, NumbersField, TagsField, TextField, in_direction
 from regard.data.flat import Row, Values
+from regard.data.joined import JoinedText
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SPECIALS, Tokenizer, check_vocab, word_tokenizer
@@ -50,6 +51,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "number": "a regression model",
     "labels": "a classifier with several labels",
     "tag": "a tagger",
+    "span": "a model that answers questions",
     "keys": "a model of independent answers",
     "context": "a model of contexts",
     "words": "a table of word vectors",
@@ -156,9 +158,11 @@ class Loaded:
         rows: list[dict[str, Values]] = [{} for _ in examples]
         for name, each in self.fields.items():
             values = [getattr(example, name) for example in examples]
-            if longest is not None and isinstance(each, TextField):
+            if longest is not None and isinstance(each, JoinedText):
+                encoded: Sequence[Any] = replace(each, longest=longest).encode(values)
+            elif longest is not None and isinstance(each, TextField):
                 ids = each.tokenizer.encode_batch(values)
-                encoded: Sequence[Any] = [each.wrap(one[: each.room(longest)]) for one in ids]
+                encoded = [each.wrap(one[: each.room(longest)]) for one in ids]
             else:
                 encoded = each.encode(values)
                 if isinstance(each, NumbersField | TagsField):  # one at each place, or one of all

@@ -33,7 +33,8 @@ class AnswerText(JoinedText):
     def texts(cls, value: Any) -> Sequence[str]:
         return tuple(value[:2])
 
-    def encode(self, values: Sequence[Asked]) -> list[Values]:  # type: ignore[override]
+    def encode(self, values: Sequence[Any]) -> list[Values]:
+        values = [Asked(*value) for value in values]
         places = self.tokenizer.offsets([value.passage for value in values])
         return [
             self._marked(*parts, spans, value.span)
@@ -118,7 +119,10 @@ def _cut(passage: str, places: Spans, most: int, stride: int) -> Iterator[tuple[
     first = 0
     while True:
         end = min(first + most, len(places))
-        yield places[first][0], places[end - 1][1]
+        start = places[first][0]
+        while passage[start : start + 1].isspace():  # a tokenizer may put a space before a text
+            start += 1
+        yield start, places[end - 1][1]
         if end == len(places):
             return
         first += stride

@@ -1,31 +1,37 @@
 """Questions, entailments and choices that are made from templates: data for models that compare two texts.
 
-All names are invented, and a name belongs to one part of the data, and so does a template: a sentence form with its
-opening and its ending. So a model cannot know the answer from a name or a whole sentence that it has seen. The words of
-the templates are the same in all parts. Distractors, negation and the order of names make the number of words that two
-texts have in common a poor guide.
+A name is two invented words, such as Bal Mir. A name belongs to one part of the data (training, validation or test),
+and so does a template: a sentence form with its opening and its ending. So a model cannot know an answer from a name or
+a sentence that it has seen. The single words are the same in all parts: a model from nothing knows no others.
+Distractors, negation and the order of names make the number of words that two texts have in common a poor guide.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, product
+from itertools import product
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from regard.data.example import Corpus, Question, Tokens
+from regard.data.example import Choice, Corpus, LabelledPair, Question, Tokens
 from regard.data.files import hash_text
 from regard.data.synthetic import check_sizes
+from regard.errors import UserError
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
 HELD: dict[int, Part] = {0: "valid", 1: "test"}  # of five names or templates: those that are not for training
 
-CONSONANTS, VOWELS, ENDS = "bdfgklmnprstvz", "aeiou", ("", "", "n", "r", "s", "l")
+# The invented words of which names are made.
+WORDS = tuple(
+    "bal bem bir bor dan del dir dum fal fen fir fon gal gem gor gul hal hem hol hun jal jem jor kal kem kir kon lam len "
+    "lir lor mal mir mos nal nem nor nus pal pem pir pol ral ren ros sal sem sul tal tem tir tol val ven vir vol zam zen "
+    "zor".split()
+)
 OPENINGS = ("", "now ", "today ", "these days ", "as we know, ", "people say that ", "it seems that ")
 ENDINGS = ("", " again", " as before", " this year", " after all")
 
@@ -61,9 +67,11 @@ ORDERS = (
     ("{a} is taller than {b}", "{b} is shorter than {a}"),
     ("{a} is older than {b}", "{b} is younger than {a}"),
     ("{a} came before {b}", "{b} came after {a}"),
-    ("{a} gave a book to {b}", "{b} got a book from {a}"),
+    ("{a} is faster than {b}", "{b} is slower than {a}"),
     ("{a} sits to the left of {b}", "{b} sits to the right of {a}"),
 )
+SURE = ("", " for sure", " as we saw", " after all", " of course")
+LABELS = ("entailment", "contradiction", "neutral")
 DENIED = ("it is not true that ", "it is false that ", "it is wrong that ")
 
 
@@ -77,14 +85,6 @@ def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...], end
     """The templates of a part, of all combinations of an opening, a form and an ending: a fifth is held out for each."""
     every = sorted(("".join(combination) for combination in product(openings, forms, endings)), key=hash_text)
     return [one for number, one in enumerate(every) if HELD.get(number % 5, "train") == part]
-
-
-@cache
-def _words() -> frozenset[str]:
-    """The words of all templates, which are no names."""
-    forms = [*FACTS.values(), *NEGATED.values(), *(form for pair in ASKED.values() for form in pair), *ORDERS]
-    texts = [*OPENINGS, *ENDINGS, *ASKING, *DENIED, *chain.from_iterable(forms)]
-    return frozenset(re.findall(r"\w+", " ".join(texts)))
 
 
 class Writer:
@@ -104,12 +104,11 @@ class Writer:
         return [values[place] for place in self.random.permutation(len(values))]
 
     def names(self, count: int) -> list[str]:
-        """Different invented names of two or three syllables."""
+        """Different invented names, each of two words."""
         found: dict[str, None] = {}
         while len(found) < count:
-            syllables = [self.pick(CONSONANTS) + self.pick(VOWELS) for _ in range(self.pick((2, 2, 3)))]
-            name = "".join(syllables) + self.pick(ENDS)
-            if part_of(name) == self.part and name not in _words():
+            name = f"{self.pick(WORDS)} {self.pick(WORDS)}"
+            if part_of(name) == self.part:
                 found[name] = None
         return list(found)
 
@@ -138,7 +137,7 @@ def _facts(writer: Writer, people: int) -> list[Fact]:
     """Facts about some people, each of whom has a home, a place of work and a thing. All names differ."""
     found, names = list[Fact](), iter(writer.names(4 * people))
     for _ in range(people):
-        person, home, work, thing = next(names).capitalize(), next(names).capitalize(), next(names).capitalize(), next(names)
+        person, home, work, thing = next(names).title(), next(names).title(), next(names).title(), next(names)
         found += [Fact("home", person, home), Fact("work", person, work), Fact("thing", person, thing)]
     return found
 
@@ -146,9 +145,9 @@ def _facts(writer: Writer, people: int) -> list[Fact]:
 def _told(writer: Writer, fact: Fact, others: Sequence[Fact]) -> str:
     """A sentence that states a fact; one of three also denies another value of the same kind."""
     names = {"a": fact.person, "b": fact.value}
-    if writer.likely(1 / 3):
-        wrong = writer.pick([one.value for one in others if one.kind == fact.kind and one != fact])
-        return writer.sentence(NEGATED[fact.kind], **names, c=wrong)
+    wrong = [one.value for one in others if one.kind == fact.kind and one != fact]
+    if wrong and writer.likely(1 / 3):
+        return writer.sentence(NEGATED[fact.kind], **names, c=writer.pick(wrong))
     return writer.sentence(FACTS[fact.kind], **names)
 
 
@@ -179,7 +178,7 @@ class MadeAnswers:
     window: int = 384  # the most tokens of question and passage that are read at once; a longer passage is cut
     stride: int = 128  # the tokens of a long passage by which a window of it moves on
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 300  # the most tokens
+    vocab: int = 800  # the most tokens
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "sentences": 4, "seed": 0})
@@ -208,3 +207,91 @@ class MadeAnswers:
                     answers = ((answer, len(passage) + place.start()),)
                 passage += told + " "
             yield Question(question, passage.rstrip(), answers, f"{part}-{number}")
+
+
+@dataclass(frozen=True)
+class MadeEntailment:
+    """Two statements about invented people: does the first entail or contradict the second, or neither (neutral)?
+
+    The first part has two sentences about three people. The second part states a relation of two of them, or denies
+    one. Which class is right depends on the relation, on the order of the names and on the negation.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("pair",)
+
+    train: int = 40_000  # number of training pairs
+    valid: int = 500  # number of validation pairs; names and templates differ in the parts
+    test: int = 1000  # number of test pairs
+    seed: int = 1  # what the pairs are drawn from
+    tokens: Tokens = "bpe"  # the kind of tokens
+    vocab: int = 800  # the most tokens
+
+    def __post_init__(self) -> None:
+        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "seed": 0})
+
+    def load(self) -> Corpus:
+        return Corpus(**{part: list(self._draw(part)) for part in PARTS})
+
+    def _draw(self, part: Part) -> Iterator[LabelledPair]:
+        writer = Writer(self.seed, part)
+        for _ in range(getattr(self, part)):
+            a, b, c = (name.title() for name in writer.names(3))
+            order, other = writer.shuffled(ORDERS)[:2]
+            told = [
+                writer.sentence(order, OPENINGS, SURE, a=a, b=b),
+                writer.sentence(other, OPENINGS, SURE, a=c, b=writer.pick((a, b))),
+            ]
+            label = writer.pick(LABELS)
+            if label == "neutral":  # another pair of people, or another relation of the same people
+                pair, relation = writer.pick((((a, c), order), ((c, b), order), ((a, b), other), ((b, a), other)))
+                denied = writer.likely(1 / 2)
+            else:
+                denied = writer.likely(1 / 2)
+                pair, relation = ((a, b) if (label == "entailment") != denied else (b, a)), order
+            openings = DENIED if denied else ("",)
+            stated = writer.sentence(relation, openings, SURE, a=pair[0], b=pair[1])
+            yield LabelledPair((" ".join(writer.shuffled(told)), stated), label)
+
+
+@dataclass(frozen=True)
+class MadeChoices:
+    """A passage about invented people, and statements of which one follows from it.
+
+    The wrong statements have another person, another value or another kind of fact. All their names are in the passage.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("choice",)
+
+    train: int = 20_000  # number of training passages
+    valid: int = 500  # number of validation passages; names and templates differ in the parts
+    test: int = 1000  # number of test passages
+    choices: int = 4  # statements of which one is right: 2 to 4
+    sentences: int = 4  # sentences of a passage, at least 4
+    seed: int = 1  # what the passages are drawn from
+    tokens: Tokens = "bpe"  # the kind of tokens
+    vocab: int = 800  # the most tokens
+
+    def __post_init__(self) -> None:
+        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "choices": 2, "sentences": 4, "seed": 0})
+        if self.choices > 4:
+            raise UserError(f"data.choices={self.choices}: there are three wrong statements; give at most 4.")
+
+    def load(self) -> Corpus:
+        return Corpus(**{part: list(self._draw(part)) for part in PARTS})
+
+    def _draw(self, part: Part) -> Iterator[Choice]:
+        writer = Writer(self.seed, part)
+        for _ in range(getattr(self, part)):
+            facts = _facts(writer, people=3)
+            fact = writer.pick([one for one in facts if one.kind != "thing"])
+            there = _passage(writer, fact, facts, self.sentences)
+            passage = " ".join(_told(writer, one, there) for one in there)
+            near = writer.shuffled([one for one in there if one.kind == fact.kind and one != fact])
+            wrong = [
+                replace(fact, value=near[0].value),
+                replace(fact, person=near[1].person),
+                replace(fact, kind="home" if fact.kind == "work" else "work"),
+            ]
+            stated = writer.shuffled([fact, *wrong[: self.choices - 1]])
+            texts = [writer.sentence(FACTS[one.kind], ("",), ENDINGS, a=one.person, b=one.value) for one in stated]
+            yield Choice(tuple((passage, text) for text in texts), stated.index(fact))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from regard.data.fields import InputText
-from regard.data.flat import Values
+from regard.data.fields import Field, InputText
+from regard.data.flat import Columns, Values
 from regard.errors import UserError
+from regard.file_io import RESTORE, read_json, write_text
 
 PADDING = -1  # the segment of a place that is padding
 
@@ -20,17 +23,22 @@ class JoinedText(InputText):
     """Several texts as one input, (T, 2): the id and the segment of each token.
 
     A value is a tuple of texts. They are joined with the special tokens of the tokenizer (`SpecialTokens.join_input`).
-    If they are too long together, the longest is cut first.
+    If they are too long together, the longest is cut first. A value may also have several tuples, such as both orders
+    of a pair: C inputs side by side, (T, C, 2). The shorter of them end with padding: id 0, segment PADDING.
     """
 
     longest: int | None = None  # the most tokens of an input, special tokens included; None: any number
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
     @classmethod
+    def value(cls, parts: Sequence[str]) -> Any:
+        """The value of the texts that a user gives: two texts, or a context and its choices."""
+        return tuple(parts)
+
+    @classmethod
     def texts(cls, value: Any) -> Sequence[str]:
-        """The texts of a value, from which the tokenizer learns."""
-        texts: Sequence[str] = value
-        return texts
+        """The different texts of a value, from which the tokenizer learns."""
+        return list(dict.fromkeys(text for parts in inputs_of(value) for text in parts))
 
     @classmethod
     def fit(cls, values: Iterable[Any], name: str, data: Any) -> Self:
@@ -54,26 +62,80 @@ class JoinedText(InputText):
         return np.array(self.tokenizer.special_tokens.join_input(ids), self.dtype).T.reshape(-1, 2)
 
     def encode(self, values: Sequence[Any]) -> list[Values]:  # type: ignore[override]
-        return [self.join(parts) for parts in self.parts(values)]
+        inputs = iter([self.join(parts) for parts in self.parts([one for value in values for one in inputs_of(value)])])
+        return [
+            next(inputs) if isinstance(value[0], str) else _side_by_side([next(inputs) for _ in value])
+            for value in values
+        ]
 
 
 class ChoiceText(JoinedText):
-    """Several inputs of which one is right, (T, C, 2): the id and the segment of each token of each of C choices.
-
-    A value is a tuple with the parts of each choice. Choices that are shorter than the longest end with padding, whose
-    id is 0 and whose segment is PADDING.
-    """
+    """Several inputs of which one is right, (T, C, 2): a value is a tuple with the parts of each of C choices."""
 
     @classmethod
-    def texts(cls, value: Any) -> Sequence[str]:
-        return list(dict.fromkeys(text for parts in value for text in parts))  # a context is the same in all
+    def value(cls, parts: Sequence[str]) -> Any:
+        context, *choices = parts
+        return tuple((context, choice) for choice in choices)
 
     def encode(self, values: Sequence[Any]) -> list[Values]:  # type: ignore[override]
         counts = sorted({len(value) for value in values})
         if len(counts) > 1:
             raise UserError(f"some examples have {counts[0]} choices and some {counts[-1]}; give all of them as many.")
-        inputs = iter(super().encode([parts for value in values for parts in value]))
-        return [_side_by_side([next(inputs) for _ in value]) for value in values]
+        return super().encode(values)
+
+
+@runtime_checkable
+class JoinsParts(Protocol):
+    """The settings of a corpus whose examples have texts of several parts."""
+
+    @property
+    def part_columns(self) -> dict[str, str]:
+        """The columns of the parts in a file: the key of each, and its name, which may be empty."""
+
+    def value(self, parts: Sequence[str]) -> Any:
+        """The value of the field of the text, given its parts: two texts, or a context and its choices."""
+
+
+@dataclass(frozen=True)
+class ChoiceField:
+    """Which of several choices is right: its number, from 0."""
+
+    size: ClassVar[int] = 0  # a model gives each choice a logit, whatever their number
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    @classmethod
+    def fit(cls, values: Iterable[int], name: str, data: Any) -> Self:
+        return cls()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        if read_json(path) != {"choice": "number"}:
+            raise UserError(f"{path}: not the choice of a run; {RESTORE}.")
+        return cls()
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"choice": "number"}) + "\n")
+
+    def encode(self, values: Sequence[int]) -> list[list[int]]:
+        return [[value] for value in values]
+
+
+def inputs_of(value: Any) -> Sequence[Sequence[str]]:
+    """The inputs of a value of JoinedText: one of several parts, or several of them."""
+    return [value] if isinstance(value[0], str) else value
+
+
+def cut_to(fields: Mapping[str, Field], longest: int | None) -> dict[str, Field]:
+    """The fields of a model that reads so many tokens: a text of several parts that is longer is cut."""
+    return {
+        name: replace(each, longest=longest) if isinstance(each, JoinedText) else each for name, each in fields.items()
+    }
+
+
+def texts_of_a_row(fields: Mapping[str, Field], columns: Columns) -> int:
+    """The number of texts that each example has, such as choices."""
+    shapes = [columns[name].values.shape for name, each in fields.items() if isinstance(each, JoinedText)]
+    return max((shape[1] for shape in shapes if len(shape) == 3), default=1)
 
 
 def _side_by_side(inputs: Sequence[Values]) -> Values:

@@ -8,20 +8,20 @@ Distractors, negation and the order of names make the number of words that two t
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Any, ClassVar, Literal
-
-import numpy as np
+from typing import ClassVar, Literal, TypeVar
 
 from regard.data.example import Choice, Corpus, LabelledPair, Question, Tokens
 from regard.data.files import hash_text
 from regard.data.synthetic import check_sizes
 from regard.errors import UserError
 
+T = TypeVar("T")
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
 HELD: dict[int, Part] = {0: "valid", 1: "test"}  # of five names or templates: those that are not for training
@@ -92,16 +92,14 @@ class Writer:
 
     def __init__(self, seed: int, part: Part) -> None:
         self.part: Part = part
-        self.random = np.random.default_rng((seed, PARTS.index(part)))
-
-    def pick(self, values: Sequence[Any]) -> Any:
-        return values[int(self.random.integers(len(values)))]
+        self.random = random.Random(f"{seed} {part}")
+        self.pick = self.random.choice
 
     def likely(self, probability: float) -> bool:
-        return bool(self.random.random() < probability)
+        return self.random.random() < probability
 
-    def shuffled(self, values: Sequence[Any]) -> list[Any]:
-        return [values[place] for place in self.random.permutation(len(values))]
+    def shuffled(self, values: Sequence[T]) -> list[T]:
+        return self.random.sample(values, len(values))
 
     def names(self, count: int) -> list[str]:
         """Different invented names, each of two words."""
@@ -120,7 +118,7 @@ class Writer:
         **names: str,
     ) -> str:
         """A sentence of one of these forms. Its first letter is a capital, and it ends with a full stop."""
-        text = str(self.pick(templates(self.part, forms, openings, endings))).format(**names)
+        text = self.pick(templates(self.part, forms, openings, endings)).format(**names)
         return text[0].upper() + text[1:] + ("" if text.endswith("?") else ".")
 
 
@@ -158,9 +156,10 @@ def _passage(writer: Writer, fact: Fact, facts: Sequence[Fact], sentences: int) 
     """
     near = [one for one in facts if one != fact and fact.kind == one.kind]
     same = [one for one in facts if one != fact and fact.person == one.person]
-    chosen = [fact, *writer.shuffled(near)[:2], *writer.shuffled(same)[:1]]
+    near, same = writer.shuffled(near), writer.shuffled(same)
+    chosen = [fact, near[0], same[0], near[1]]
     rest = writer.shuffled([one for one in facts if one not in chosen])
-    return writer.shuffled([*chosen, *rest][: max(sentences, len(chosen))])
+    return writer.shuffled([*chosen, *rest][:sentences])
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class MadeAnswers:
     train: int = 20_000  # number of training questions
     valid: int = 500  # number of validation questions; names and templates differ in the parts
     test: int = 1000  # number of test questions
-    sentences: int = 5  # sentences of a passage, at least 4
+    sentences: int = 4  # sentences of a passage: 3 to 9
     unanswered: float = 0.15  # the share of questions that the passage does not answer
     seed: int = 1  # what the questions are drawn from
     window: int = 384  # the most tokens of question and passage that are read at once; a longer passage is cut
@@ -181,7 +180,7 @@ class MadeAnswers:
     vocab: int = 800  # the most tokens
 
     def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "sentences": 4, "seed": 0})
+        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "sentences": 3, "seed": 0})
 
     def load(self) -> Corpus:
         return Corpus(**{part: list(self._draw(part)) for part in PARTS})

@@ -13,8 +13,8 @@ from regard.data.answers import IN_PASSAGE, AnsweredField, AnswerText, windows
 from regard.data.batches import collate
 from regard.data.example import Question
 from regard.errors import UserError
-from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, grouped
+from regard.recording import attentions, pause_recording
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, grouped, joined_axes, record_rows
 from regard.verbs.loaded import Loaded
 
 LONGEST_ANSWER = 30  # tokens, as in BERT's script for SQuAD
@@ -63,7 +63,8 @@ def answer(
     A long passage is read in overlapping windows, and the best span of all windows is the answer. No answer is given if
     its probability is at least `threshold`; without a threshold, if it is likelier than every span. A public checkpoint
     gives no answer only with a threshold: its files do not say whether it was trained for that. `longest` is the most
-    tokens of an answer, and `top` the number of spans.
+    tokens of an answer, and `top` the number of spans. If the caller records the model, item i of the tape is window i
+    of all passages.
     """
     model.expect("answer questions", model.predicts("span"))
     check_is_list(questions)
@@ -144,6 +145,9 @@ def _window_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_
     assert isinstance(field, AnswerText)
     rows = model.encode(asked, model.longest)
     places = field.tokenizer.offsets([one.passage for one in asked])
+    if any(module.recorder is not None for module in attentions(model.module).values()):
+        items = [axes for one, row in zip(asked, rows) for axes in joined_axes(model, one.text[:2], row["text"])]
+        record_rows(model, rows, items, batch_tokens)
     found: dict[int, _Scores] = {}
     with pause_recording(model.module):
         for group in grouped([len(row["text"]) for row in rows], batch_tokens):

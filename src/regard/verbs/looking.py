@@ -180,7 +180,7 @@ def _reading(model: Loaded, batch: Batch, known: dict[str, Axes], title: str, pa
         model.autocast(),
     ):
         batch = batch.to(model.device)
-        if model.module.config.one_per_text:
+        if model.module.config.one_per_text or "segments" in batch.fields:
             model.module(batch)
         else:
             cast(ReadsText, model.module).features(batch["tokens"])  # a checkpoint may have no readout

@@ -99,7 +99,10 @@ def test_a_question_about_an_empty_passage_is_left_out_with_a_warning(tmp_path: 
 
 
 def test_tables_have_named_columns_and_an_empty_answer_is_no_answer(tmp_path: Path) -> None:
-    rows = [{"question": "Who?", "passage": PASSAGE, "answer": "Ada"}, {"question": "Why?", "passage": PASSAGE, "answer": ""}]
+    rows = [
+        {"question": "Who?", "passage": PASSAGE, "answer": "Ada"},
+        {"question": "Why?", "passage": PASSAGE, "answer": ""},
+    ]
     path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     corpus = Questions(train=path, valid=path).load()
     assert corpus.train == [Question("Who?", PASSAGE, (("Ada", 0),)), Question("Why?", PASSAGE)]

@@ -28,9 +28,7 @@ HELD: dict[int, Part] = {0: "valid", 1: "test"}  # of five names or templates: t
 
 # The invented words of which names are made.
 WORDS = tuple(
-    "bal bem bir bor dan del dir dum fal fen fir fon gal gem gor gul hal hem hol hun jal jem jor kal kem kir kon lam len "
-    "lir lor mal mir mos nal nem nor nus pal pem pir pol ral ren ros sal sem sul tal tem tir tol val ven vir vol zam zen "
-    "zor".split()
+    ["bal", "bem", "bir", "bor", "dan", "del", "dir", "dum", "fal", "fen", "fir", "fon", "gal", "gem", "gor", "gul", "hal", "hem", "hol", "hun", "jal", "jem", "jor", "kal", "kem", "kir", "kon", "lam", "len", "lir", "lor", "mal", "mir", "mos", "nal", "nem", "nor", "nus", "pal", "pem", "pir", "pol", "ral", "ren", "ros", "sal", "sem", "sul", "tal", "tem", "tir", "tol", "val", "ven", "vir", "vol", "zam", "zen", "zor"]
 )
 OPENINGS = ("", "now ", "today ", "these days ", "as we know, ", "people say that ", "it seems that ")
 ENDINGS = ("", " again", " as before", " this year", " after all")
@@ -217,6 +215,7 @@ class MadeEntailment:
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("pair",)
+    part_columns: ClassVar[dict[str, str]] = {"first": "", "second": ""}  # of a file that a trained model reads
 
     train: int = 40_000  # number of training pairs
     valid: int = 500  # number of validation pairs; names and templates differ in the parts

@@ -46,6 +46,13 @@ def labelled_columns(examples: Sequence[tuple[Ids, int]]) -> Columns:
     return {"text": flat([ids for ids, _ in examples]), "label": flat([[label] for _, label in examples])}
 
 
+def joined_columns(examples: Sequence[tuple[Ids, int]]) -> Columns:
+    """The columns of the tasks "pair" and "choice", with one text for each example: all of it is in segment 0."""
+    builder = FlatBuilder(np.dtype(np.int32))
+    builder.add([[[token, 0] for token in ids] for ids, _ in examples])
+    return {"text": builder.build(), "label": flat([[label] for _, label in examples])}
+
+
 def tagged_columns(examples: Sequence[tuple[Ids, Ids]]) -> Columns:
     """The columns of the task "tag"."""
     return {"text": flat([ids for ids, _ in examples]), "tags": flat([tags for _, tags in examples])}

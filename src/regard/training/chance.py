@@ -73,14 +73,16 @@ def _overlap(model: Loaded, examples: Sequence[Any]) -> str:
         for one in examples:
             shared = [_shared(choice, context) for context, choice in one.text]
             right += (shared[one.label] == max(shared)) / shared.count(max(shared))
-        return f"The choice that shares the largest part of its words with the context is right in {right / len(examples):.1%}."
+        share = f"{right / len(examples):.1%}"
+        return f"The choice that shares the largest part of its words with the context is right in {share}."
     if model.task.head == "class":
         classes = defaultdict[float, Counter[str]](Counter)
         for one in examples:
             first, second = inputs_of(one.text)[0][:2]
             classes[round(_shared(second, first), 1)][one.label] += 1
         right = sum(max(counts.values()) for counts in classes.values()) / len(examples)
-        return f"The class that is most frequent for the part of the words that the two texts share is right in {right:.1%}."
+        found = "the class that is most frequent for the part of the second text's words that the first one has"
+        return f"A guess from shared words, {found}, is right in {right:.1%}."
     return ""
 
 

@@ -16,7 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from encoded import joined_columns, labelled_columns, pair_columns, rows_of, tagged_columns, text_columns, whole_columns
+from encoded import (
+    answer_columns,
+    joined_columns,
+    labelled_columns,
+    pair_columns,
+    rows_of,
+    tagged_columns,
+    text_columns,
+    whole_columns,
+)
 from regard.attention import Memory
 from regard.checks import DOES_NOT_APPLY, FAILED, doctor, model_calls
 from regard.data.batches import IGNORED, Batch, collate
@@ -28,6 +37,7 @@ from regard.heads import (
     CrfHeadConfig,
     KeysHeadConfig,
     NumberHeadConfig,
+    SpanHeadConfig,
     TagHeadConfig,
 )
 from regard.layers.product import Product
@@ -161,6 +171,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "structured-class": classifier(STRUCTURED, pool="mean"),
     "kim-class": classifier(KIM),
     "bilstm-crf": HeadedConfig(BILSTM, CrfHeadConfig(VOCAB)),
+    "bert-span": HeadedConfig(BERT, SpanHeadConfig()),
     "bert-choice": HeadedConfig(BERT, ChoiceHeadConfig().for_body(BERT)),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
@@ -197,6 +208,8 @@ VARIANTS: dict[str, ModelConfig] = {
     "bilstm-deep": replace(BILSTM, layers=2, filters=0),
     "bilstm-extractor": replace(BILSTM, extractor=RECURRENT, mixed=2, extracted=8, before=(1,), tune=True),
     "bilstm-class": classifier(BILSTM),
+    "gpt-span": HeadedConfig(GPT, SpanHeadConfig()),
+    "bilstm-span": HeadedConfig(BILSTM, SpanHeadConfig()),
     "gpt-choice": HeadedConfig(GPT, ChoiceHeadConfig().for_body(GPT)),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
@@ -287,6 +300,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
         "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
         "choice": joined_columns([(source, 0) for source, _ in pairs]),
+        "answer": answer_columns([(source, (1, len(source) - 1)) for source, _ in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)
 
@@ -354,7 +368,8 @@ def padded(config: ModelConfig, batch: Batch, left: int, right: int) -> Batch:
     sides = {"tokens": (0, right) if config.causal else (left, right), "source": (left, right)}
     texts = [name for name in batch.real if batch[name].dim() == 2]  # an image has no padding
     longer = {name: F.pad(batch[name], sides[name], value=5) for name in texts}
-    longer |= {"segments": F.pad(batch["segments"], sides["tokens"])} if "segments" in batch.fields else {}
+    places = [name for name in ("segments", "allowed") if name in batch.fields]
+    longer |= {name: F.pad(batch[name], sides["tokens"]) for name in places}
     real = {**batch.real, **{name: F.pad(batch.real[name], sides[name]) for name in texts}}
     return replace(batch, fields={**batch.fields, **longer}, real=real, counts={})
 

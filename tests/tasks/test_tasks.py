@@ -9,7 +9,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from encoded import flat, joined_columns, labelled_columns, pair_columns, rows_of, text_columns, whole_columns
+from encoded import (
+    answer_columns,
+    flat,
+    joined_columns,
+    labelled_columns,
+    pair_columns,
+    rows_of,
+    text_columns,
+    whole_columns,
+)
 from regard.data.batches import IGNORED, Batches, collate
 from regard.data.corruption import MaskTokens
 from regard.data.flat import Columns, Flat, FlatBuilder, Row, Rows
@@ -78,6 +87,7 @@ COLUMNS: Mapping[str, Columns] = {
         "text": joined_columns(list(zip(TEXTS, (0, 0, 0))))["text"],
         "number": numbers([[0.5], [-1.0], [2]]),
     },
+    "answer": answer_columns([([7, 8, 9], (1, 2)), ([5, 6], (0, 0)), ([6, 7, 8, 9], (2, 2))]),
     "choice": {"text": CHOICES, "label": flat([[1], [0], [1]])},
     "labels": {"text": flat(TEXTS), "labels": numbers([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]]])},
     "rate": {"text": flat(TEXTS), "number": numbers([[0.5], [-1.0], [2.0]])},
@@ -189,6 +199,15 @@ def test_a_pair_has_segments() -> None:
     assert batch["tokens"].tolist() == [[7, 9], [5, 0], [6, 0]]
     assert batch["segments"].tolist() == [[0, 1], [0, 0], [1, 0]]
     assert batch.real["tokens"].tolist() == [[True, True], [True, False], [True, False]]
+
+
+def test_an_answer_has_two_places_and_no_answer_is_the_first() -> None:
+    rows = rows_of(COLUMNS["answer"])
+    filler = {name: column.values[:0] for name, column in COLUMNS["answer"].items()}
+    batch = collate([*rows, filler], TASKS["answer"])
+    assert batch["targets"].tolist() == [[1, 2], [0, 0], [2, 2], [IGNORED, IGNORED]]
+    assert batch["allowed"][:2].tolist() == [[True, True, True, False], [True, True, False, False]]
+    assert batch.counts == {"tokens": 9, "targets": 3}
 
 
 def test_choices_keep_their_own_padding() -> None:

@@ -93,14 +93,16 @@ class Writer:
 
     def __init__(self, seed: int, part: Part) -> None:
         self.part: Part = part
-        self.random = random.Random(f"{seed} {part}")
-        self.pick = self.random.choice
+        self._random = random.Random(f"{seed} {part}").random  # the one method that Python promises not to change
+
+    def pick(self, values: Sequence[T]) -> T:
+        return values[int(self._random() * len(values))]
 
     def likely(self, probability: float) -> bool:
-        return self.random.random() < probability
+        return self._random() < probability
 
     def shuffled(self, values: Sequence[T]) -> list[T]:
-        return self.random.sample(values, len(values))
+        return sorted(values, key=lambda _: self._random())
 
     def names(self, count: int) -> list[str]:
         """Different invented names, each of two words."""

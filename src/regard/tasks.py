@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from regard.data.fields import (
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.streams import RunningText
+from regard.data.word_pieces import PieceText, sentence_parts
 from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
@@ -41,6 +42,8 @@ from regard.objectives import (
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
 Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
+# Fields, examples, the data (or None) and the longest text of a model → the pieces of each example.
+Pieces = Callable[[Mapping[str, Field], Sequence[Any], Any, int | None], Iterable[list[Any]]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Task:
     """What a model is trained to do, as data. No other code compares the name of a task.
 
     `rows` gives the rows of an example (mostly one), `widths` the length of each axis of a batch from the lengths of
-    the fields, and `collate` a batch from rows that are padded to these widths.
+    the fields, and `collate` a batch from rows that are padded to these widths. `pieces` cuts long examples, before
+    they are encoded, into pieces that are examples, too.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Task:
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
     rows: Callable[[Columns, int], list[Row]] = one_row
+    pieces: Pieces | None = None
     validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
     def __repr__(self) -> str:
@@ -156,6 +161,25 @@ def labelled(read: str, target: str, places: bool = False) -> Collate:
         )
 
     return collated
+
+
+def tagged(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A text that is read whole, and a tag for each of its words: the target at the first token of the word.
+
+    The other tokens have no target (see `PieceText`). `real["words"]` has the places of the first tokens.
+    """
+    numbers, real = rows.padded("text", widths["text"]), rows.real("text", widths["text"])
+    first = real & (numbers.view(*real.shape, -1) >= 0).all(-1)  # (B, T)
+    tags = rows.padded("tags", widths["text"], IGNORED).gather(1, (first.cumsum(1) - 1).clamp_min(0))
+    words = int(first.sum())
+    return Batch(
+        fields={
+            "tokens": torch.where(numbers < 0, ~numbers, numbers),
+            "targets": tags.masked_fill(~first, IGNORED),
+        },
+        real={"tokens": real, "words": first},
+        counts={"tokens": int(real.sum()), "words": words, "targets": words},
+    )
 
 
 def _axes(*read: str, predicted: str = "") -> Widths:
@@ -291,12 +315,13 @@ TASKS: dict[str, Task] = {
     "tag": Task(
         name="tag",
         verb="tag",
-        fields={"text": InputText, "tags": EntityTags},
+        fields={"text": PieceText, "tags": EntityTags},
         widths=_axes("text"),
-        collate=labelled("text", "tags", places=True),
+        collate=tagged,
         head="tag",
         objective=Classification,
         metrics=("entity_f1", "accuracy"),
+        pieces=sentence_parts,
     ),
     "recall": Task(
         name="recall",

@@ -312,13 +312,21 @@ def truncated(model: Loaded, examples: Sequence[Any]) -> int:
     """The number of examples that are longer than the model's context, of which only the beginning is evaluated."""
     if running_text(model) is not None or model.longest is None:
         return 0
-    full, shortened = model.encode(examples), encoded(model, examples)
+    full, shortened = model.encode(pieces(model, examples)), encoded(model, examples)
     return sum(any(len(a[name]) != len(b[name]) for name in a) for a, b in zip(full, shortened))
 
 
 def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:
-    """The rows of examples, truncated to the model's context."""
-    return model.encode(examples, longest=model.longest)
+    """The rows of examples, or of their pieces, truncated to the model's context."""
+    return model.encode(pieces(model, examples), longest=model.longest)
+
+
+def pieces(model: Loaded, examples: Sequence[Any]) -> Sequence[Any]:
+    """The examples, or the pieces of all of them if the task cuts long ones."""
+    if model.task.pieces is None:
+        return examples
+    data = None if model.recipe is None else model.recipe.data
+    return [one for some in model.task.pieces(model.fields, examples, data, model.longest) for one in some]
 
 
 def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mapping[str, Metric]) -> None:

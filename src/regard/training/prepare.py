@@ -180,12 +180,16 @@ def prepare(
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
+        train, limit = corpus.train, _longest_row(config)
+        if task.pieces is not None:
+            most = None if limit is None else min(limit, recipe.plan.batch_tokens)
+            train = [one for some in task.pieces(fields, train, recipe.data, most) for one in some]
         batches = Batches(
-            encode(fields, corpus.train, report),
+            encode(fields, train, report),
             task,
             recipe.plan.batch_tokens,
             recipe.plan.seed,
-            limit=_longest_row(config),
+            limit=limit,
             corruption=recipe.objective.corruption(fields),
         )
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0

@@ -157,8 +157,7 @@ class Loaded:
         for name, each in self.fields.items():
             values = [getattr(example, name) for example in examples]
             if longest is not None and isinstance(each, TextField):
-                ids = each.tokenizer.encode_batch(values)
-                encoded: Sequence[Any] = [each.wrap(one[: each.room(longest)]) for one in ids]
+                encoded: Sequence[Any] = each.shortened(values, longest)
             else:
                 encoded = each.encode(values)
                 if isinstance(each, NumbersField | TagsField):  # one at each place, or one of all

@@ -60,7 +60,7 @@ class HeadConfig(Protocol):
         """The head of a body, with new weights."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PooledHeadConfig(HeadConfig):
     """Settings of a head that predicts once per text: pooling, a hidden layer (optional) and a linear layer."""
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from regard.verbs import (
         Loaded,
         align,
+        answer,
         caption,
         classify,
         embed,
@@ -71,7 +72,7 @@ MODULES = {
     "regard.training": ("train",),
     "regard.training.run": ("Run",),
     "regard.verbs": (
-        *("Loaded", "align", "caption", "classify", "embed", "export", "fill", "generate"),
+        *("Loaded", "align", "answer", "caption", "classify", "embed", "export", "fill", "generate"),
         *("load", "look", "score", "generate_stream", "translate", "view"),
     ),
     "regard.render": ("AttentionView",),
@@ -83,7 +84,7 @@ __all__ = [
     "CAUSAL", "EVERYTHING", "MODELS", "RECIPES", "SCORES", "SIZES", "Additive", "Attention", "AttentionView",
     "Calls", "Corpus", "Cosine", "Dot", "General", "Hypotheses", "LabelledText", "Loaded", "Location", "Look",
     "Mask", "Memory", "MultiHead", "Pair", "Penalty", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot",
-    "Score", "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "attend", "beam", "caption",
+    "Score", "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "answer", "attend", "beam", "caption",
     "classify", "doctor", "edit", "embed", "export", "fill", "generate", "generate_stream", "greedy", "load", "look",
     "pharaoh", "record", "score", "scores", "stream", "train", "train_tokenizer", "translate", "view", "watch",
     "weights",

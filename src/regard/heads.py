@@ -33,7 +33,9 @@ CONCAT = ("last", "max", "mean")  # what pool=concat joins (Howard & Ruder 2018,
 class HeadConfig(Protocol):
     """The settings of a head: a frozen dataclass. A config may inherit from this class to get the defaults.
 
-    The module that `build` makes maps features (B, T, width) and `real` (B, T), or None, to logits.
+    The module that `build` makes maps features (B, T, width) and `real` (B, T), or None, to logits. If each row of a
+    batch has several texts, a third argument is their number, and the features are those of all texts, (B · texts, T,
+    width).
     """
 
     predicts: ClassVar[str]  # what the head predicts: the `head` of the tasks that it serves
@@ -100,9 +102,12 @@ class PooledHead(nn.Module):
         self.hidden = None if config.hidden == "none" else nn.Linear(width, inner)
         self.out = nn.Linear(inner, outputs, bias=bool(config.bias))
 
-    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
-        """The states of texts (B, T, width) → (B, outputs)"""
-        x = pooled(features, real, self.config.pool)
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → (B, outputs)"""
+        return self.outputs(add_texts(pooled(features, real, self.config.pool), texts))
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Vectors of texts (N, width) → (N, outputs)"""
         if self.hidden is not None:
             x = ACTIVATIONS[self.config.hidden](self.hidden(x))
         return self.out(F.dropout(x, self.config.dropout, self.training))
@@ -149,9 +154,37 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
 
 
+def add_texts(vectors: Tensor, texts: int) -> Tensor:
+    """The vectors of the texts of each row, added: (B · texts, width) → (B, width).
+
+    GPT reads the two orders of a pair in this way (Radford et al. 2018, §3.3).
+    """
+    return vectors if texts == 1 else vectors.unflatten(0, (-1, texts)).sum(1)
+
+
 def pooled_width(pool: str, width: int) -> int:
     """The width of the vector that ``pooled`` makes of states of a width."""
     return len(CONCAT) * width if pool == "concat" else width
+
+
+@dataclass(frozen=True)
+class ChoiceHeadConfig(PooledHeadConfig):
+    """One logit for each of several texts, of which one is right: the layers of a class head with one output."""
+
+    predicts: ClassVar[str] = "choice"
+
+    def build(self, body: Facts) -> ChoiceHead:
+        head = ChoiceHead(self.for_body(body), body.width, 1)
+        init_weights(head, 0.02)
+        return head
+
+
+class ChoiceHead(PooledHead):
+    """A pooled head with one output for each text. It has no output for a number of choices: there may be any number."""
+
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → the logit of each text of a row, (B, texts)"""
+        return self.outputs(pooled(features, real, self.config.pool)).reshape(-1, texts)
 
 
 @dataclass(frozen=True)
@@ -219,10 +252,10 @@ class NumberHead(PooledHead):
         self.statistics = statistics.to(self.statistics.device)
         return self
 
-    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
-        """The states of texts (B, T, width) → numbers (B,)"""
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → numbers (B,)"""
         mean, deviation = self.mean_and_deviation()
-        return mean + deviation * at_least_float32(super().forward(features, real).squeeze(-1))
+        return mean + deviation * at_least_float32(super().forward(features, real, texts).squeeze(-1))
 
     def mean_and_deviation(self) -> tuple[Tensor, Tensor]:
         """Those of the training numbers; 0 and 1 if there are none, as in a public checkpoint."""
@@ -330,6 +363,24 @@ class KeysHeadConfig(HeadConfig):
         return PlaceHead(body.width, self.keys, self.dropout)
 
 
+@dataclass(frozen=True)
+class SpanHeadConfig(HeadConfig):
+    """The first and the last token of an answer in a passage: a linear layer with two outputs at each place.
+
+    Which places may be chosen is decided by the objective and by the verb (Devlin et al. 2019, §4.2).
+    """
+
+    predicts: ClassVar[str] = "span"
+
+    dropout: float = 0.0  # dropout before the linear layer
+
+    def __post_init__(self) -> None:
+        check_dropout(self.dropout)
+
+    def build(self, body: Facts) -> PlaceHead:
+        return PlaceHead(body.width, 2, self.dropout)
+
+
 class PlaceHead(nn.Module):
     """A linear layer at each place."""
 
@@ -386,9 +437,11 @@ class ReplacedHead(nn.Module):
 
 HEADS: dict[str, type[HeadConfig]] = {
     "class": ClassHeadConfig,
+    "choice": ChoiceHeadConfig,
     "number": NumberHeadConfig,
     "labels": LabelsHeadConfig,
     "tag": TagHeadConfig,
     "crf": CrfHeadConfig,
     "keys": KeysHeadConfig,
+    "span": SpanHeadConfig,
 }

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
+from regard.answer_scores import exact, mean_score, word_f1
 from regard.class_scores import macro_average, micro_average
 from regard.entities import OUTSIDE, entity_scores, names_entities
 from regard.errors import UserError
@@ -35,12 +36,13 @@ class Metric:
     predictions  (found, gold): numbers (N,) of the N examples, or which of C classes each has, (N, C)
     regions  (weights, regions): attention weights (words, cells of the image) of each example, and its gold regions
     tags     (found, gold): the tags of the words of each example, by name
+    spans    (texts, references): the answer to each question, empty for no answer, and the texts that are accepted
 
     It returns a number, a `Bleu` (a number and how it was computed), or None where the metric does not exist.
     """
 
     title: str  # the heading of its column
-    needs: Literal["sums", "answers", "weights", "regions", "predictions", "tags"]
+    needs: Literal["sums", "answers", "weights", "regions", "predictions", "tags", "spans"]
     compute: Callable[[Any, Any], Any]
     lower_is_better: bool
     format: Format = "digits"
@@ -355,6 +357,17 @@ METRICS: dict[str, Metric] = {
             heads=("tag",),
         )
         for place, name in ((2, "F1"), (0, "precision"), (1, "recall"))
+    },
+    **{
+        name: Metric(
+            title,
+            "spans",
+            lambda found, gold, score=score: mean_score(score, found, gold),  # type: ignore[misc]
+            lower_is_better=False,
+            format="percent",
+            heads=("span",),
+        )
+        for name, title, score in (("em", "exact match", exact), ("answer_f1", "answer F1", word_f1))
     },
     "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number",)),
     "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number",)),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from regard.data.answers import FIRST, IN_PASSAGE, LAST, AnsweredField, AnswerText, windows
 from regard.data.batches import IGNORED, Batch, one_row
 from regard.data.fields import (
     EntityTags,
@@ -26,6 +27,7 @@ from regard.data.fields import (
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
+from regard.data.joined import PADDING, ChoiceField, ChoiceText, JoinedText
 from regard.data.streams import RunningText
 from regard.data.word_pieces import PieceText, sentence_parts
 from regard.data.words import WordText
@@ -37,6 +39,7 @@ from regard.objectives import (
     NegativeSampling,
     Recall,
     Regression,
+    SpanAnswers,
     TeacherForcing,
 )
 
@@ -144,6 +147,29 @@ def words_in_context(rows: Rows, widths: Mapping[str, int], random: np.random.Ge
     return Batch({"tokens": tokens, "targets": targets}, {"tokens": real}, counts)
 
 
+def answered(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A question with a passage, and the places of the first and the last token of the answer, (B, 2).
+
+    The place 0 is "no answer". `allowed` (B, T) has the places that may be predicted.
+    """
+    tokens, segments, marks = rows.padded("text", widths["text"]).unbind(-1)  # (B, T) each
+    real = rows.real("text", widths["text"])
+    allowed = (marks & IN_PASSAGE) > 0
+    allowed[:, 0] = True
+    targets = torch.stack([((marks & mark) > 0).int().argmax(1) for mark in (FIRST, LAST)], 1)
+    filler = torch.from_numpy(rows.lengths("text") == 0)
+    return Batch(
+        fields={
+            "tokens": tokens,
+            "segments": segments,
+            "allowed": allowed,
+            "targets": targets.masked_fill(filler[:, None], IGNORED),
+        },
+        real={"tokens": real},
+        counts={"tokens": int(real.sum()), "targets": int((~filler).sum())},
+    )
+
+
 def labelled(read: str, target: str, places: bool = False) -> Collate:
     """The function that makes batches of a text or sequence that is read whole, and its target.
 
@@ -180,6 +206,22 @@ def tagged(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -
         real={"tokens": real, "words": first},
         counts={"tokens": int(real.sum()), "words": words, "targets": words},
     )
+
+
+def joined(target: str) -> Collate:
+    """The function that makes batches of texts of several parts, with segments, and one target for each row.
+
+    A row may have several texts: the tensors are then (B, T, texts), and segments are PADDING where a text has ended.
+    """
+    whole = labelled("text", target)
+
+    def collated(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+        batch = whole(rows, widths, random)
+        tokens, segments = rows.padded("text", widths["text"], PADDING).unbind(-1)
+        segments = segments.clamp_min(0) if segments.dim() == 2 else segments
+        return replace(batch, fields={**batch.fields, "tokens": tokens.clamp_min(0), "segments": segments})
+
+    return collated
 
 
 def _axes(*read: str, predicted: str = "") -> Widths:
@@ -312,6 +354,36 @@ TASKS: dict[str, Task] = {
         objective=Classification,
         metrics=("accuracy",),
     ),
+    "pair": Task(
+        name="pair",
+        verb="classify",
+        fields={"text": JoinedText, "label": LabelField},
+        widths=_axes("text"),
+        collate=joined("label"),
+        head="class",
+        objective=Classification,
+        metrics=("accuracy",),
+    ),
+    "similarity": Task(
+        name="similarity",
+        verb="similarity",
+        fields={"text": JoinedText, "number": NumberField},
+        widths=_axes("text"),
+        collate=joined("number"),
+        head="number",
+        objective=Regression,
+        metrics=("pearson", "spearman"),
+    ),
+    "choice": Task(
+        name="choice",
+        verb="classify",
+        fields={"text": ChoiceText, "label": ChoiceField},
+        widths=_axes("text"),
+        collate=joined("label"),
+        head="choice",
+        objective=Classification,
+        metrics=("accuracy",),
+    ),
     "tag": Task(
         name="tag",
         verb="tag",
@@ -393,6 +465,17 @@ TASKS: dict[str, Task] = {
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
     ),
+    "answer": Task(
+        name="answer",
+        verb="answer",
+        fields={"text": AnswerText, "answered": AnsweredField},
+        widths=_axes("text"),
+        collate=answered,
+        head="span",
+        objective=SpanAnswers,
+        metrics=("em", "answer_f1"),
+        pieces=windows,
+    ),
     "words": Task(
         name="words",
         verb="neighbours",
@@ -408,7 +491,12 @@ TASKS: dict[str, Task] = {
 
 
 def reads_inputs(config: Any, task: Task) -> bool:
-    """Whether a model of this config can read the inputs of a task: some have numbers in place of tokens."""
+    """Whether a model of this config can read the inputs of a task.
+
+    Some have numbers in place of tokens. A text of several parts has no words with characters.
+    """
+    if config.reads_words and any(issubclass(kind, JoinedText) for kind in task.fields.values()):
+        return False
     return "values" not in task.fields or bool(config.takes_numbers)
 
 

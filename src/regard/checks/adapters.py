@@ -22,7 +22,9 @@ from regard.data.fields import TextField
 from regard.data.files import iterate_lines
 from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.sources import Lines, Pairs
+from regard.data.squad import Questions
 from regard.data.streams import Book
+from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
 from regard.errors import UserError
 from regard.models import Facts
 from regard.objectives.objective import Trainer
@@ -32,7 +34,16 @@ from regard.verbs.loaded import Loaded
 from regard.verbs.numbers import Inputs
 
 # How a user's file is read, by the head of the task; other files are lines.
-FILES: dict[str, Any] = {"target": Pairs, "class": Labelled, "labels": MultiLabelled, "number": Rated, "tag": Conll}
+FILES: dict[str, Any] = {
+    "target": Pairs,
+    "class": Labelled,
+    "labels": MultiLabelled,
+    "number": Rated,
+    "tag": Conll,
+    "choice": Choices,
+    "span": Questions,
+}
+OWN_FILES = (*FILES.values(), LabelledPairs, RatedPairs, Lines, Book)  # data that is read from files of the user
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 WORDS = 64  # words of a model without a vocabulary
 MOST_LINES = 1000  # of a file that a tokenizer is tried on
@@ -73,15 +84,18 @@ def model_calls(config: Facts) -> Calls:
             targets = tokens.roll(-1, dims=1).masked_fill(~real, IGNORED)
         elif head == "tag":
             targets = answers.masked_fill(~real, IGNORED)
+        elif head == "span":
+            targets = (answers * torch.arange(answers.shape[1], device=answers.device)).masked_fill(~real, 0).amax(1)
+            targets = targets[:, None].expand(-1, 2)
         elif head == "keys":
             shape = logits(module, tokens, real).shape  # (B, T, keys)
             targets = answers.double().masked_fill(~real, math.nan)[..., None].expand(shape)
         else:
             targets = tokens.clone()
             targets[:, 1:] = IGNORED
-        fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source)))
+        fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source))) | {"allowed": real}
         seen = dict(zip(("tokens", "source"), (real, *source[1:])))
-        places = targets[..., 0] if head == "keys" else targets
+        places = targets[..., 0] if head in ("keys", "span") else targets
         counts = {"tokens": int(real.sum()), "targets": int(((places != IGNORED) & ~places.isnan()).sum())}
         if words is not None:
             return squares(module, tokens, real)
@@ -143,7 +157,7 @@ def _trainer(loaded: Loaded, data: str | None) -> Callable[[], Trainer]:
             raise UserError("a model that counts grows as it learns, and the check loads into one of the same size")
         corpus = recipe.data
         if data is not None:
-            own = isinstance(corpus, (*FILES.values(), Lines, Book))  # the recipe reads files of the user already
+            own = isinstance(corpus, OWN_FILES)  # the recipe reads files of the user already
             corpus = replace(corpus if own else FILES.get(loaded.task.head, Lines)(), train=data, valid=data, test="")
         plan = replace(
             recipe.plan,

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from regard.cli.align import align
+from regard.cli.answer import answer
 from regard.cli.caption import caption
 from regard.cli.classify import classify
 from regard.cli.completion import plan_settings
@@ -28,6 +29,7 @@ from regard.cli.neighbours import neighbours
 from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
+from regard.cli.similarity import similarity
 from regard.cli.tag import tag
 from regard.cli.train import train
 from regard.cli.translate import translate
@@ -49,7 +51,9 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "embed": embed,
         "neighbours": neighbours,
         "classify": classify,
+        "similarity": similarity,
         "tag": tag,
+        "answer": answer,
         "score": score,
         "align": align,
         "export": export,

@@ -22,6 +22,7 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "generate": "Language: which token comes next",
     "fill": "Fill: which token is missing",
     "classify": "Classify: a text in, a label or a number out",
+    "answer": "Answer: a question and a passage in, the span that answers it out",
     "tag": "Tag: a text in, a tag for each word out",
     "neighbours": "Word vectors: which words are near a word",
     "caption": "Caption: an image or a clip in, a text out",

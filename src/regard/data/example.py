@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -64,6 +64,49 @@ class RatedText:
 
     text: str
     number: float
+
+
+Parts = tuple[Any, ...]  # the parts of a text; or several such tuples, which a model reads one by one
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """Two texts and their class."""
+
+    text: Parts  # (first, second), or both orders of them
+    label: str
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.label) and _no_part_is_empty(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class RatedPair:
+    """Two texts and a number, such as their similarity."""
+
+    text: Parts  # (first, second), or both orders of them
+    number: float
+
+    @property
+    def complete(self) -> bool:
+        return self.number is not None and _no_part_is_empty(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A context with each of several choices, of which one is right."""
+
+    text: Parts  # ((context, choice), (context, choice), …)
+    label: int  # the place of the right choice, from 0
+
+    @property
+    def complete(self) -> bool:
+        return self.label is not None and _no_part_is_empty(self.text)
+
+
+def _no_part_is_empty(text: Parts) -> bool:
+    return all(part if isinstance(part, str) else _no_part_is_empty(part) for part in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +166,38 @@ class Captioned:
     target: str
     others: tuple[str, ...] = ()  # further captions of the same image
     regions: tuple[Region, ...] = ()
+
+
+class Asked(NamedTuple):
+    """A question, a passage, and the characters `span` of the passage that answer it; None: it has no answer."""
+
+    question: str
+    passage: str
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a passage, and the accepted answers; none: the passage does not answer it."""
+
+    question: str
+    passage: str
+    answers: tuple[tuple[str, int], ...] = ()  # the text of each, and its first character in the passage
+    id: str = ""
+    begin: int = 0  # if the passage is a window of a longer one: its first character there
+
+    @property
+    def answered(self) -> bool:
+        """Whether the passage has the answer."""
+        return bool(self.answers)
+
+    @property
+    def text(self) -> Asked:
+        """What a model reads, and the first of the answers."""
+        if not self.answers:
+            return Asked(self.question, self.passage)
+        text, start = self.answers[0]
+        return Asked(self.question, self.passage, (start, start + len(text)))
 
 
 @dataclass(frozen=True)

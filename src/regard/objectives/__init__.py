@@ -12,6 +12,7 @@ from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.regularised import RegularisedActivations
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
+from regard.objectives.spans import SpanAnswers
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Recall",
     "Regression",
     "RegularisedActivations",
+    "SpanAnswers",
     "TeacherForcing",
     "exposure",
 ]

@@ -8,7 +8,7 @@ from regard.heads import HEADS
 from regard.metrics import METRICS
 from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
-from regard.recipes.classifiers import classify, multilabel, rate, tag
+from regard.recipes.classifiers import answer, classify, made_answers, multilabel, rate, tag
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
@@ -25,6 +25,7 @@ from regard.recipes.language_models import (
     ulmfit,
     wikitext103,
 )
+from regard.recipes.pairs import choice, pair, similarity
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
 from regard.recipes.sequences import adding, clips, copy, jsb, mnist, nottingham, permuted_mnist, sequential_mnist
 from regard.recipes.translation import (
@@ -60,7 +61,12 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,
     "classify": classify,
+    "pair": pair,
+    "similarity": similarity,
+    "choice": choice,
     "tag": tag,
+    "answer": answer,
+    "made-answers": made_answers,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,

@@ -9,14 +9,17 @@ from regard.data.conll import Conll
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
 from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
+from regard.data.made_texts import MadeAnswers
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
+from regard.data.squad import Questions
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
+from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
 from regard.data.words import Words
 from regard.device import check_seed
 from regard.errors import UserError, nearest
@@ -37,6 +40,7 @@ from regard.objectives import (
     Recall,
     Regression,
     RegularisedActivations,
+    SpanAnswers,
     TeacherForcing,
 )
 from regard.objectives.objective import UPDATES
@@ -61,8 +65,13 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "text-pairs": LabelledPairs,
+    "rated-pairs": RatedPairs,
+    "choices": Choices,
     "texts": TextsOf,
     "conll": Conll,
+    "questions": Questions,
+    "made-answers": MadeAnswers,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,
@@ -90,6 +99,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "regression": Regression,
     "binary": BinaryAnswers,
     "recall": Recall,
+    "spans": SpanAnswers,
     "captioning": Captioning,
     "hard": HardAttention,
     "context": ContextSampling,

@@ -24,6 +24,7 @@ from regard.recipes import Recipe
 from regard.tasks import Task
 from regard.training.folder import RunState
 from regard.training.parallel import ALONE, Share
+from regard.verbs.answering import answer
 from regard.verbs.captioning import AT_ONCE, caption
 from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
 from regard.verbs.loaded import Loaded
@@ -40,8 +41,10 @@ METRIC_FIELDS = {
     "regions": {"image", "target"},
     "predictions": set[str](),
     "tags": {"text", "tags"},
+    "spans": {"text"},
 }
-CHEAP = ("sums", "predictions", "tags")  # what metrics need if they need one forward pass and no decoding
+CHEAP = ("sums", "predictions", "tags", "spans")  # what metrics need if they need one forward pass and no decoding
+QUESTIONS = 128  # that are answered at a time
 TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 WITH = {"alignment": ("chance",), "pointing": ("pointing_chance",)}  # metrics that are reported together with others
 
@@ -92,6 +95,9 @@ def evaluate(
         given["predictions"] = predictions(model, examples, batch_tokens, share)
     if "tags" in needed:
         given["tags"] = _tags(model, examples, batch_tokens, share), [example.tags for example in examples]
+    if "spans" in needed:
+        accepted = [tuple(text for text, _ in example.answers) for example in examples]
+        given["spans"] = _answers(model, examples, batch_tokens, share), accepted
     if "regions" in needed:
         named = [example for example in examples if getattr(example, "regions", ())]
         if named and aligning(model) is not None:
@@ -139,7 +145,7 @@ def predictions(
     """
     decide = PREDICTIONS[model.task.head]
     rows = encoded(model, examples)
-    groups = list(grouped([max(map(len, row.values())) for row in rows], batch_tokens))
+    groups = list(grouped([max(map(_places, row.values())) for row in rows], batch_tokens))
 
     @torch.no_grad()
     def work(group: list[int]) -> list[list[list[float]]]:
@@ -163,6 +169,17 @@ def _tags(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Shar
     return _in_place(groups, share(groups, work))
 
 
+def _answers(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Share) -> list[str]:
+    """The text that a model finds for the question of each example; empty: no answer."""
+
+    def work(group: range) -> list[str]:
+        some = [(examples[place].question, examples[place].passage) for place in group]
+        return [one.text for one in answer(model, some, batch_tokens=batch_tokens)]
+
+    groups = [range(first, min(first + QUESTIONS, len(examples))) for first in range(0, len(examples), QUESTIONS)]
+    return _in_place(groups, share(groups, work))
+
+
 def _one_class(logits: Floats, classes: Values, threshold: float) -> tuple[Flags, Flags]:
     names = np.arange(logits.shape[1])
     return logits.argmax(1)[:, None] == names, classes[:, None] == names
@@ -175,6 +192,7 @@ def _several_classes(logits: Floats, classes: Floats, threshold: float) -> tuple
 # By the head: the predictions and the right answers from the outputs of the model, the targets and the threshold.
 PREDICTIONS: dict[str, Callable[[Any, Any, float], tuple[Any, Any]]] = {
     "class": _one_class,
+    "choice": _one_class,
     "labels": _several_classes,
     "number": lambda numbers, targets, threshold: (numbers, targets),
 }
@@ -203,11 +221,16 @@ def _lanes(
         return
     rows = encoded(model, examples)
     axes = model.task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
-    lengths = [max(len(row[name]) for name in axes) for row in rows]
+    lengths = [max(_places(row[name]) for name in axes) for row in rows]
     for number, group in zip(count(), grouped(lengths, batch_tokens)):
         some = Rows.of([rows[place] for place in group])
         random = np.random.default_rng((0, number))
         yield [collate(some if corruption is None else corruption(some, random), model.task)]
+
+
+def _places(array: Values) -> int:
+    """The places of a field of a row: of an array (T,) or (T, numbers), or of several texts, (T, texts, numbers)."""
+    return array[..., 0].size if array.ndim > 1 else len(array)
 
 
 def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:

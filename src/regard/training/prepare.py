@@ -16,6 +16,7 @@ from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.joined import cut_to, texts_of_a_row
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
@@ -180,14 +181,19 @@ def prepare(
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
-        train, limit = corpus.train, _longest_row(config)
+        limit, train = _longest_row(config), corpus.train
         if task.pieces is not None:
             most = None if limit is None else min(limit, recipe.plan.batch_tokens)
             train = [one for some in task.pieces(fields, train, recipe.data, most) for one in some]
+        columns = encode(cut_to(fields, limit), train, report)
+        texts = texts_of_a_row(fields, columns)
+        if texts > 1 and config.split()[1] is None:
+            why = "this model has an output layer of its own, which reads one text"
+            raise UserError(f"data.both_orders=true: {why}; add head={task.head}.")
         batches = Batches(
-            encode(fields, train, report),
+            columns,
             task,
-            recipe.plan.batch_tokens,
+            max(recipe.plan.batch_tokens // texts, 2),
             recipe.plan.seed,
             limit=limit,
             corruption=recipe.objective.corruption(fields),

@@ -1,5 +1,6 @@
 """What a person does with a trained model."""
 
+from regard.verbs.answering import Answered, Span, answer
 from regard.verbs.captioning import Caption, caption
 from regard.verbs.embedding import Embedded, embed
 from regard.verbs.exporting import Exported, export
@@ -15,6 +16,7 @@ from regard.verbs.tagging import Tagged, tag
 
 __all__ = [
     "Aligned",
+    "Answered",
     "Caption",
     "Classified",
     "Embedded",
@@ -26,11 +28,13 @@ __all__ = [
     "Neighbour",
     "Piece",
     "Scored",
+    "Span",
     "Tagged",
     "Translation",
     "Units",
     "align",
     "aligned",
+    "answer",
     "caption",
     "classify",
     "embed",

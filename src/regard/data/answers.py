@@ -1,0 +1,136 @@
+"""Questions with passages as rows of numbers, and long passages as overlapping windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from regard.data.example import Asked, Question
+from regard.data.fields import Field
+from regard.data.flat import Values
+from regard.data.joined import JoinedText, cut_longest
+from regard.data.tokenizers import Spans
+from regard.errors import UserError
+from regard.file_io import RESTORE, read_json, write_text
+
+FIRST, LAST, IN_PASSAGE = 1, 2, 4  # marks of a token: the first of the answer, the last of it, a token of the passage
+WINDOW, STRIDE = 384, 128  # of data without such settings, such as that of a public checkpoint
+
+
+class AnswerText(JoinedText):
+    """A question and a passage as one input, (T, 3): the id, the segment and the marks of each token.
+
+    A value is an `Asked`. The marks are a sum of FIRST, LAST and IN_PASSAGE. If the passage has no answer, no token is
+    marked as its first or last.
+    """
+
+    @classmethod
+    def texts(cls, value: Any) -> Sequence[str]:
+        return tuple(value[:2])
+
+    def encode(self, values: Sequence[Any]) -> list[Values]:
+        values = [Asked(*value) for value in values]
+        places = self.tokenizer.offsets([value.passage for value in values])
+        return [
+            self._marked(*parts, spans, value.span)
+            for parts, spans, value in zip(self.parts([value[:2] for value in values]), places, values)
+        ]
+
+    def _marked(self, question: list[int], passage: list[int], places: Spans, span: tuple[int, int] | None) -> Values:
+        question, passage = cut_longest([question, passage], self.room_for(2))
+        found = np.zeros((len(self.join([question, passage])), 3), self.dtype)
+        found[:, :2] = self.join([question, passage])
+        first = self.special_before + len(question)
+        found[first : first + len(passage), 2] = IN_PASSAGE
+        if span is not None:
+            start, end = span
+            inside = [at for at, (a, b) in enumerate(places[: len(passage)]) if max(a, start) < min(b, end)]
+            if inside and places[inside[-1]][1] >= end:  # the answer was not cut
+                found[first + inside[0], 2] |= FIRST
+                found[first + inside[-1], 2] |= LAST
+        return found
+
+    @property
+    def special_before(self) -> int:
+        """The special tokens before the passage: the prefix and the separator."""
+        ids, _ = self.tokenizer.special_tokens.join_input([[], [-1]])
+        return ids.index(-1)
+
+
+@dataclass(frozen=True)
+class AnsweredField:
+    """Whether a question has an answer: 1 or 0; and how many of the training questions have none."""
+
+    unanswered: float  # the share of training questions without an answer; a model learns "no answer" if it is above 0
+    size: ClassVar[int] = 0
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
+
+    @classmethod
+    def fit(cls, values: Iterable[bool], name: str, data: Any) -> Self:
+        answered = np.fromiter(values, bool)
+        if not answered.any():
+            raise UserError("data: no training question has an answer; name the column of answers: data.answer=COLUMN")
+        return cls(float(1 - answered.mean()))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path)
+        share = content.get("unanswered") if isinstance(content, dict) else None
+        if not isinstance(share, int | float) or not 0 <= share < 1:
+            raise UserError(f"{path}: not the share of unanswered questions; {RESTORE}.")
+        return cls(float(share))
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"unanswered": self.unanswered}) + "\n")
+
+    def encode(self, values: Sequence[bool]) -> list[list[int]]:
+        return [[int(value)] for value in values]
+
+
+def windows(
+    fields: Mapping[str, Field], examples: Sequence[Question], data: Any, longest: int | None
+) -> Iterator[list[Question]]:
+    """The windows of each passage: overlapping parts of it that fit with the question into `data.window` tokens.
+
+    A window moves on by `data.stride` tokens, and begins with a word. It has the first answer of its
+    question if all of it is in the window; else it has none. `longest` is the most tokens that a model reads.
+    """
+    field = fields["text"]
+    assert isinstance(field, AnswerText)
+    window, stride = getattr(data, "window", WINDOW), getattr(data, "stride", STRIDE)
+    room = replace(field, longest=window if longest is None else min(window, longest)).room_for(2) or 1
+    questions = field.tokenizer.encode_batch([one.question for one in examples])
+    for one, question, places in zip(examples, questions, field.tokenizer.offsets([one.passage for one in examples])):
+        most = max(room - len(question), room // 2, 1)
+        if len(places) <= most:
+            yield [one]
+        else:
+            yield [_part(one, start, end) for start, end in _cut(one.passage, places, most, min(stride, most))]
+
+
+def _cut(passage: str, places: Spans, most: int, stride: int) -> Iterator[tuple[int, int]]:
+    """The first character of each window, and the one after its last; a window has at most `most` tokens."""
+    begins = [not passage[a:b].strip() or passage[a - 1 : a].isspace() or passage[a].isspace() for a, b in places]
+    first = 0
+    while True:
+        end = min(first + most, len(places))
+        start = places[first][0]
+        while passage[start : start + 1].isspace():  # a tokenizer may put a space before a text
+            start += 1
+        yield start, places[end - 1][1]
+        if end == len(places):
+            return
+        first += stride
+        words = [at for at in range(first, max(first - stride, 0), -1) if begins[at]]
+        first = words[0] if words and words[0] > first - stride else first
+
+
+def _part(one: Question, start: int, end: int) -> Question:
+    """The characters `start` to `end` − 1 of a passage as a passage of its own."""
+    inside = tuple((text, at - start) for text, at in one.answers[:1] if start <= at and at + len(text) <= end)
+    return replace(one, passage=one.passage[start:end], answers=inside, begin=one.begin + start)

@@ -8,7 +8,7 @@ from typing import Any
 from regard.models import BertConfig
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable
 from regard.pretrained.encoder import SETTINGS, Encoder
-from regard.pretrained.public_heads import text_heads, token_heads
+from regard.pretrained.public_heads import choice_head, text_heads, token_heads
 
 DROPOUT = ("classifier_dropout", "hidden_dropout_prob")  # of heads
 
@@ -34,6 +34,7 @@ BERT = Encoder(
     heads={
         **text_heads("Bert", "bert.pooler.dense", "classifier", "tanh", *DROPOUT),
         **token_heads("Bert", *DROPOUT),
+        **choice_head("Bert", "bert.pooler.dense", "tanh", *DROPOUT),
     },
 ).checkpoint_type()
 
@@ -67,6 +68,7 @@ DISTILBERT = Encoder(
     heads={
         **text_heads("DistilBert", "pre_classifier", "classifier", "relu", "seq_classif_dropout"),
         **token_heads("DistilBert"),
+        **choice_head("DistilBert", "pre_classifier", "relu", "seq_classif_dropout"),
     },
     # Positions of every kind are saved as a table, which is then read.
     write_more=lambda config: {"sinusoidal_pos_embds": False},
@@ -89,7 +91,7 @@ ELECTRA = Encoder(
         "generator_lm_head.bias",
         "generator_lm_head",
     ),
-    head_patterns=("generator_*", "discriminator_*"),
+    head_patterns=("generator_*", "discriminator_*", "sequence_summary.*"),
     settings={
         **SETTINGS,
         "width": ("hidden_size", 256),
@@ -108,6 +110,7 @@ ELECTRA = Encoder(
     heads={
         **text_heads("Electra", "classifier.dense", "classifier.out_proj", "gelu", *DROPOUT),
         **token_heads("Electra", *DROPOUT),
+        **choice_head("Electra", "sequence_summary.summary", "gelu", "summary_last_dropout"),
     },
     read_more=read_electra_settings,
     write_more=lambda config: {"embedding_size": config.embed or config.width},
@@ -154,6 +157,7 @@ ALBERT = Encoder(
     heads={
         **text_heads("Albert", "albert.pooler", "classifier", "tanh", "classifier_dropout_prob"),
         **token_heads("Albert", "classifier_dropout_prob", "hidden_dropout_prob"),
+        **choice_head("Albert", "albert.pooler", "tanh", "classifier_dropout_prob"),
     },
     read_more=read_albert_settings,
     write_more=lambda config: {
@@ -191,6 +195,7 @@ def roberta(kind: str, name: str, settings: SettingTable) -> CheckpointType:
         heads={
             **text_heads(name, "classifier.dense", "classifier.out_proj", "tanh", *DROPOUT),
             **token_heads(name, *DROPOUT),
+            **choice_head(name, "roberta.pooler.dense", "tanh"),
         },
         read_more=read_roberta_settings,
         write_more=write_roberta_settings,

@@ -7,7 +7,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from regard.errors import UserError
-from regard.heads import HEADS, ClassHeadConfig, LabelsHeadConfig, NumberHeadConfig, TagHeadConfig
+from regard.heads import (
+    HEADS,
+    ChoiceHeadConfig,
+    ClassHeadConfig,
+    LabelsHeadConfig,
+    NumberHeadConfig,
+    SpanHeadConfig,
+    TagHeadConfig,
+)
 from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
 LABELS, LABEL_IDS, PROBLEM, THRESHOLD = "id2label", "label2id", "problem_type", "threshold"
@@ -100,11 +108,25 @@ def text_heads(
 
 
 def token_heads(name: str, *dropout: str) -> dict[str, PublicHead]:
-    """The heads that read every token: …ForTokenClassification."""
-    tags = PublicHead(
-        f"{name}ForTokenClassification", TagHeadConfig(), tuple(weight_and_bias("classifier", "out")), dropout
-    )
-    return {"tag": tags}
+    """The heads that read every token: …ForTokenClassification and …ForQuestionAnswering."""
+    tags, spans = (tuple(weight_and_bias(theirs, "out")) for theirs in ("classifier", "qa_outputs"))
+    return {
+        "tag": PublicHead(f"{name}ForTokenClassification", TagHeadConfig(), tags, dropout),
+        "span": PublicHead(f"{name}ForQuestionAnswering", SpanHeadConfig(), spans, outputs=2),
+    }
+
+
+def choice_head(name: str, hidden: str, activation: str, *dropout: str) -> dict[str, PublicHead]:
+    """The head of …ForMultipleChoice; `hidden` is their name of the first of its two layers."""
+    config: Any = ChoiceHeadConfig
+    return {
+        "choice": PublicHead(
+            f"{name}ForMultipleChoice",
+            config(pool="first", hidden=activation, bias=True),
+            (*weight_and_bias(hidden, "hidden"), *weight_and_bias("classifier", "out")),
+            dropout,
+        )
+    }
 
 
 def problem_type(settings: Mapping[str, Any], path: object) -> str:

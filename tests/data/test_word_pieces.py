@@ -13,6 +13,8 @@ from regard.data.flat import Values
 from regard.data.tokenizers import train_tokenizer
 from regard.data.word_pieces import PieceText, sentence_parts, word_windows
 from regard.tasks import TASKS
+from regard.verbs import load
+from tiny_public import albert, bert, roberta
 
 LINES = ["the old harbour door", "the baker's oven was warm", "Peter Blackburn left the harbour"]
 TEXT = "the harbour Blackburn's door"
@@ -23,12 +25,8 @@ def field(request: pytest.FixtureRequest, tmp_path: Path) -> PieceText:
     if request.param in ("bpe", "byte-bpe", "word"):
         size = {"bpe": 40, "byte-bpe": 275, "word": 30}[request.param]
         return PieceText(train_tokenizer(request.param, LINES, size, mask="[MASK]"))
-    import tiny_public
-    from regard.verbs import load
-
-    {"wordpiece": tiny_public.bert, "bytes": tiny_public.roberta, "sentencepiece": tiny_public.albert}[request.param](
-        tmp_path
-    )
+    make = {"wordpiece": bert, "bytes": roberta, "sentencepiece": albert}[request.param]
+    make(tmp_path)
     tokenizer = load(tmp_path, "cpu").tokenizer
     assert tokenizer.kind == request.param
     return PieceText(tokenizer)
@@ -43,12 +41,6 @@ def test_the_pieces_are_those_of_the_text(field: PieceText) -> None:
     (row,) = field.encode([TEXT])
     assert ids_of(row) == field.wrap(field.tokenizer.encode(TEXT))
     assert (row >= 0).sum() == 4
-    pieces = [ids_of(part) for part in np.split(row, np.flatnonzero(row >= 0))[1:]]
-    suffix = field.tokenizer.special_tokens.suffix
-    assert [field.tokenizer.decode([one for one in ids if one != suffix]).strip() for ids in pieces[:2]] == [
-        "the",
-        "harbour" if field.tokenizer.special_tokens.unk not in pieces[1] else "�",
-    ] or field.tokenizer.kind == "word"
 
 
 def test_every_word_has_a_piece_that_begins_it(field: PieceText) -> None:

@@ -46,6 +46,22 @@ def labelled_columns(examples: Sequence[tuple[Ids, int]]) -> Columns:
     return {"text": flat([ids for ids, _ in examples]), "label": flat([[label] for _, label in examples])}
 
 
+def joined_columns(examples: Sequence[tuple[Ids, int]]) -> Columns:
+    """The columns of the tasks "pair" and "choice", with one text for each example: all of it is in segment 0."""
+    builder = FlatBuilder(np.dtype(np.int32))
+    builder.add([[[token, 0] for token in ids] for ids, _ in examples])
+    return {"text": builder.build(), "label": flat([[label] for _, label in examples])}
+
+
+def answer_columns(examples: Sequence[tuple[Ids, tuple[int, int]]]) -> Columns:
+    """The columns of the task "answer": all tokens but the first are the passage, and two places are the answer."""
+    builder = FlatBuilder(np.dtype(np.int32))
+    for ids, (first, last) in examples:
+        places = range(len(ids))
+        builder.add([[[ids[at], 0, 4 * (at > 0) + (at == first > 0) + 2 * (at == last > 0)] for at in places]])
+    return {"text": builder.build(), "answered": flat([[int(first > 0)] for _, (first, _) in examples])}
+
+
 def tagged_columns(examples: Sequence[tuple[Ids, Ids]]) -> Columns:
     """The columns of the task "tag"."""
     return {"text": flat([ids for ids, _ in examples]), "tags": flat([tags for _, tags in examples])}

@@ -30,7 +30,22 @@ from typing import Any
 import torch
 
 from matlab import mat_file
-from regard import Penalty, Run, align, caption, classify, embed, fill, generate, load, look, record, score, translate
+from regard import (
+    Penalty,
+    Run,
+    align,
+    answer,
+    caption,
+    classify,
+    embed,
+    fill,
+    generate,
+    load,
+    look,
+    record,
+    score,
+    translate,
+)
 from regard.config import override
 from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
@@ -154,6 +169,10 @@ CASES: dict[str, Case] = {
     "tag": Case(
         "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
     ),
+    "answer": Case("answer", f"data.train=questions.jsonl data.vocab=80 {STACK} {TEN}", "questions"),
+    "made-answers": Case("made-answers", f"{DRAWN} {STACK} {TEN}", "questions"),
+    "made-entailment": Case("made-entailment", f"{DRAWN} {STACK} {TEN}", "nothing"),
+    "made-choices": Case("made-choices", f"{DRAWN} {STACK} {TEN} plan.batch_tokens=512", "nothing"),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),
     "scenes-hard": Case("scenes", f"{SCENES} {RECURRENT} {TEN} {HARD}", "scenes"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
@@ -326,6 +345,17 @@ def _of_filler(model: Any, texts: Texts) -> dict[str, Any]:
     }
 
 
+def _of_answers(model: Any, texts: Texts) -> dict[str, Any]:
+    pairs = list(zip(texts.given, texts.targets))
+    with record(model.module, tuple(attentions(model.module))) as tape:
+        answer(model, pairs[:1])
+    return {
+        "classify": [[one.probability, one.no_answer or 0.0] for one in answer(model, pairs)],
+        "record": _taped(tape),
+        "look": _looked(look(model, pairs[1])),
+    }
+
+
 def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
     with record(model.module, tuple(attentions(model.module))) as tape:
         classify(model, texts.given[:1])
@@ -354,6 +384,7 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
             for one in tag(model, texts.given)
         ]
     },
+    "answer": _of_answers,
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
     "near": lambda model, texts: {
         "near": [[*neighbour] for word in texts.given for neighbour in neighbours(model, word, 3)]
@@ -442,11 +473,23 @@ TEXTS: dict[str, Texts] = {
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),
     ),
     "tagged": Texts("tag", CAPTIONS),
+    "questions": Texts("answer", ("Where does Bal Mir live?", "Who owns it?"), ("Bal Mir lives in Tol Sem.", "I do.")),
     **{
         name: Texts(verb, ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man"))
         for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"))
     },
 }
+
+
+def _questions(count: int) -> str:
+    """Questions about who sees what; each fourth has no answer."""
+    words = ("dog", "man", "bird", "house", "boy")
+    rows = []
+    for number in range(count):
+        one, other = words[number % 5], words[(number // 5 + 1) % 5]
+        seen = f"a {other}" if number % 4 else ""
+        rows.append({"question": f"what does the {one} see?", "passage": f"the {one} sees a {other}.", "answer": seen})
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 class Chance:
@@ -552,6 +595,7 @@ def _made() -> dict[str, str | bytes]:
         "other.txt": "\n".join(_sentences(4, 80)),
         "book.txt": "\n".join(_sentences(5, 120)),
         "labels.tsv": _opinions(6, 200),
+        "questions.jsonl": _questions(60),
         "columns.txt": _columns(23, 120),
         "numbers.tsv": _opinions(6, 200)
         .replace("good\t", "2.5\t")

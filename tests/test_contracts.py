@@ -16,13 +16,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from encoded import labelled_columns, pair_columns, rows_of, tagged_columns, text_columns, whole_columns
+from encoded import (
+    answer_columns,
+    joined_columns,
+    labelled_columns,
+    pair_columns,
+    rows_of,
+    tagged_columns,
+    text_columns,
+    whole_columns,
+)
 from regard.attention import Memory
 from regard.checks import DOES_NOT_APPLY, FAILED, doctor, model_calls
 from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
-from regard.heads import ClassHeadConfig, CrfHeadConfig, KeysHeadConfig, NumberHeadConfig, TagHeadConfig
+from regard.heads import (
+    ChoiceHeadConfig,
+    ClassHeadConfig,
+    CrfHeadConfig,
+    KeysHeadConfig,
+    NumberHeadConfig,
+    SpanHeadConfig,
+    TagHeadConfig,
+)
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
 from regard.layers.transformer import Block, Shape
@@ -154,6 +171,8 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "structured-class": classifier(STRUCTURED, pool="mean"),
     "kim-class": classifier(KIM),
     "bilstm-crf": HeadedConfig(BILSTM, CrfHeadConfig(VOCAB)),
+    "bert-span": HeadedConfig(BERT, SpanHeadConfig()),
+    "bert-choice": HeadedConfig(BERT, ChoiceHeadConfig().for_body(BERT)),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -189,6 +208,9 @@ VARIANTS: dict[str, ModelConfig] = {
     "bilstm-deep": replace(BILSTM, layers=2, filters=0),
     "bilstm-extractor": replace(BILSTM, extractor=RECURRENT, mixed=2, extracted=8, before=(1,), tune=True),
     "bilstm-class": classifier(BILSTM),
+    "gpt-span": HeadedConfig(GPT, SpanHeadConfig()),
+    "bilstm-span": HeadedConfig(BILSTM, SpanHeadConfig()),
+    "gpt-choice": HeadedConfig(GPT, ChoiceHeadConfig().for_body(GPT)),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
@@ -277,6 +299,8 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "words": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
         "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
+        "choice": joined_columns([(source, 0) for source, _ in pairs]),
+        "answer": answer_columns([(source, (1, len(source) - 1)) for source, _ in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)
 
@@ -344,6 +368,8 @@ def padded(config: ModelConfig, batch: Batch, left: int, right: int) -> Batch:
     sides = {"tokens": (0, right) if config.causal else (left, right), "source": (left, right)}
     texts = [name for name in batch.real if batch[name].dim() == 2]  # an image has no padding
     longer = {name: F.pad(batch[name], sides[name], value=5) for name in texts}
+    places = [name for name in ("segments", "allowed") if name in batch.fields]
+    longer |= {name: F.pad(batch[name], sides["tokens"]) for name in places}
     real = {**batch.real, **{name: F.pad(batch.real[name], sides[name]) for name in texts}}
     return replace(batch, fields={**batch.fields, **longer}, real=real, counts={})
 

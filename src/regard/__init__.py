@@ -84,10 +84,10 @@ __all__ = [
     "CAUSAL", "EVERYTHING", "MODELS", "RECIPES", "SCORES", "SIZES", "Additive", "Attention", "AttentionView",
     "Calls", "Corpus", "Cosine", "Dot", "General", "Hypotheses", "LabelledText", "Loaded", "Location", "Look",
     "Mask", "Memory", "MultiHead", "Pair", "Penalty", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot",
-    "Score", "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "answer", "attend", "beam", "caption",
-    "classify", "doctor", "edit", "embed", "export", "fill", "generate", "generate_stream", "greedy", "load", "look",
-    "pharaoh", "record", "score", "scores", "stream", "train", "train_tokenizer", "translate", "view", "watch",
-    "weights",
+    "Score", "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "answer", "attend", "beam",
+    "caption", "classify", "doctor", "edit", "embed", "export", "fill", "generate", "generate_stream", "greedy",
+    "load", "look", "pharaoh", "record", "score", "scores", "stream", "train", "train_tokenizer", "translate",
+    "view", "watch", "weights",
 ]
 # fmt: on
 

@@ -40,7 +40,9 @@ def test_both_versions_are_read_with_all_answers(tmp_path: Path) -> None:
     first, second, third = read_squad(path)
     assert first.answers == (("Ada", 0), ("Ada wrote", 0))
     assert first.text == Asked("Who wrote the notes?", PASSAGE, (0, 3))
-    assert second.answers == () and second.text.span is None and not second.answered
+    assert second.answers == ()
+    assert second.text.span is None
+    assert not second.answered
     assert third.id == "3"
     packed = tmp_path / "train.json.gz"
     packed.write_bytes(gzip.compress(Path(path).read_bytes()))
@@ -99,7 +101,10 @@ def test_a_question_about_an_empty_passage_is_left_out_with_a_warning(tmp_path: 
 
 
 def test_tables_have_named_columns_and_an_empty_answer_is_no_answer(tmp_path: Path) -> None:
-    rows = [{"question": "Who?", "passage": PASSAGE, "answer": "Ada"}, {"question": "Why?", "passage": PASSAGE, "answer": ""}]
+    rows = [
+        {"question": "Who?", "passage": PASSAGE, "answer": "Ada"},
+        {"question": "Why?", "passage": PASSAGE, "answer": ""},
+    ]
     path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     corpus = Questions(train=path, valid=path).load()
     assert corpus.train == [Question("Who?", PASSAGE, (("Ada", 0),)), Question("Why?", PASSAGE)]
@@ -109,11 +114,11 @@ def test_tables_have_named_columns_and_an_empty_answer_is_no_answer(tmp_path: Pa
     (one,) = (found := Questions(train=table, valid=table, question="q", passage="p", answer="a").load()).train
     assert one.answers == (("the", 10),)
     assert any("occur more than once" in warning and "data.start=COLUMN" in warning for warning in found.warnings)
+    wrong = written(tmp_path / "c.csv", f'q,p,a,s\nWhat?,"{PASSAGE}",the,3\n')
     with pytest.raises(UserError, match=r"line 2: the answer 'the' is not at character 3"):
-        wrong = written(tmp_path / "c.csv", f'q,p,a,s\nWhat?,"{PASSAGE}",the,3\n')
         Questions(train=wrong, question="q", passage="p", answer="a", start="s").load()
+    wrong = written(tmp_path / "d.csv", f'q,p,a,s\nWhat?,"{PASSAGE}",the,x\n')
     with pytest.raises(UserError, match=r"line 2: the start 'x' is not a whole number"):
-        wrong = written(tmp_path / "d.csv", f'q,p,a,s\nWhat?,"{PASSAGE}",the,x\n')
         Questions(train=wrong, question="q", passage="p", answer="a", start="s").load()
     with pytest.raises(UserError, match=r'no column "passage"'):
         Questions(train=written(tmp_path / "e.tsv", "question\tanswer\nWho?\tAda\n")).load()
@@ -126,7 +131,7 @@ def test_settings_of_windows_are_checked() -> None:
         Questions(window=4)
 
 
-# -- rows ---------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["bpe", "char", "word", "byte-bpe"])
@@ -157,9 +162,11 @@ def test_the_marks_of_a_row_are_those_of_the_answer(field: AnswerText, answer: s
 def test_no_answer_has_no_marks_and_a_passage_may_be_shorter_than_its_question(field: AnswerText) -> None:
     (row,) = field.encode([Asked("Who wrote the notes about the engine of Charles?", "Ada")])
     assert not (row[:, 2] & (FIRST | LAST)).any()
-    assert (row[:, 2] & IN_PASSAGE).any() and not row[0, 2]
+    assert (row[:, 2] & IN_PASSAGE).any()
+    assert not row[0, 2]
     (row,) = field.encode([Asked("Who wrote the notes about the engine of Charles?", "Ada", (0, 3))])
-    assert (row[:, 2] & FIRST).any() and (row[:, 2] & LAST).any()
+    assert (row[:, 2] & FIRST).any()
+    assert (row[:, 2] & LAST).any()
 
 
 def test_windows_cover_a_long_passage_and_have_the_answer_where_it_is(field: AnswerText) -> None:
@@ -176,9 +183,11 @@ def test_windows_cover_a_long_passage_and_have_the_answer_where_it_is(field: Ans
         assert len(field.encode([part.text])[0]) <= 60
         if part.answers:
             ((text, at),) = part.answers
-            assert part.passage[at:].startswith(text) and part.begin + at == start
+            assert part.passage[at:].startswith(text)
+            assert part.begin + at == start
     assert all(covered[place] or passage[place].isspace() for place in range(len(passage)))
-    assert any(part.answers for part in parts) and not all(part.answers for part in parts)
+    assert any(part.answers for part in parts)
+    assert not all(part.answers for part in parts)
     (short,) = windows({"text": field}, [one], data, 40)  # the model reads less than the window
     assert len(short) > len(parts)
     (whole,) = windows({"text": field}, [Question("Who?", PASSAGE)], data, None)
@@ -190,7 +199,8 @@ def test_a_question_longer_than_a_window_leaves_half_of_it_to_the_passage(field:
     (parts,) = windows({"text": field}, [one], Questions(window=30, stride=9), None)
     for part in parts:
         (row,) = AnswerText(field.tokenizer, longest=30).encode([part.text])
-        assert len(row) <= 30 and (row[:, 2] & IN_PASSAGE).sum() >= min(10, len(field.tokenizer.encode(part.passage)))
+        assert len(row) <= 30
+        assert (row[:, 2] & IN_PASSAGE).sum() >= min(10, len(field.tokenizer.encode(part.passage)))
 
 
 def test_the_share_of_unanswered_questions_is_kept(tmp_path: Path) -> None:

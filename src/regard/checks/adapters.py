@@ -20,6 +20,7 @@ from regard.data.characters import words_characters
 from regard.data.conll import Conll
 from regard.data.fields import TextField
 from regard.data.files import iterate_lines
+from regard.data.joined import PADDING
 from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.sources import Lines, Pairs
 from regard.data.squad import Questions
@@ -93,7 +94,12 @@ def model_calls(config: Facts) -> Calls:
         else:
             targets = tokens.clone()
             targets[:, 1:] = IGNORED
-        fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source))) | {"allowed": real}
+        if head == "choice":  # each text is compared with the same text in the other order
+            places = torch.where(real, 0, PADDING)
+            texts = {"tokens": (tokens, tokens.flip(1)), "segments": (places, places.flip(1))}
+            fields = {"targets": targets, **{name: torch.stack(both, -1) for name, both in texts.items()}}
+        else:
+            fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source))) | {"allowed": real}
         seen = dict(zip(("tokens", "source"), (real, *source[1:])))
         places = targets[..., 0] if head in ("keys", "span") else targets
         counts = {"tokens": int(real.sum()), "targets": int(((places != IGNORED) & ~places.isnan()).sum())}

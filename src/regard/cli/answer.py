@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.lines import print_line
+from regard.cli.lines import chunks, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def answer(
     if (file is None) == (question is None) or (question is None) != (passage is None):
         raise UserError("give --question TEXT and --passage FILE, or a FILE of questions with their passages.")
     if question is not None and passage is not None:
-        text = typer.get_text_stream("stdin").read() if passage == "-" else read_text(passage)
+        text = "\n".join(line for _, lines in chunks("-") for line in lines) if passage == "-" else read_text(passage)
         if not text.strip():
             raise UserError(f"--passage {passage}: it has no text; give a file that has the answer.")
         asked = [(one, text) for one in question]

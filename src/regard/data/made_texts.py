@@ -27,13 +27,14 @@ PARTS: tuple[Part, ...] = ("train", "valid", "test")
 HELD: dict[int, Part] = {0: "valid", 1: "test"}  # of five names or templates: those that are not for training
 
 # The invented words of which names are made.
-WORDS = tuple(
-    "bal bem bir bor dan del dir dum fal fen fir fon gal gem gor gul hal hem hol hun jal jem jor kal kem kir kon lam len "
-    "lir lor mal mir mos nal nem nor nus pal pem pir pol ral ren ros sal sem sul tal tem tir tol val ven vir vol zam zen "
-    "zor".split()
+WORDS = (
+    *("bal", "bem", "bir", "bor", "dan", "del", "dir", "dum", "fal", "fen", "fir", "fon", "gal", "gem", "gor", "gul"),
+    *("hal", "hem", "hol", "hun", "jal", "jem", "jor", "kal", "kem", "kir", "kon", "lam", "len", "lir", "lor", "mal"),
+    *("mir", "mos", "nal", "nem", "nor", "nus", "pal", "pem", "pir", "pol", "ral", "ren", "ros", "sal", "sem", "sul"),
+    *("tal", "tem", "tir", "tol", "val", "ven", "vir", "vol", "zam", "zen", "zor"),
 )
-OPENINGS = ("", "now ", "today ", "these days ", "as we know, ", "people say that ", "it seems that ")
-ENDINGS = ("", " again", " as before", " this year", " after all")
+OPENINGS = ("", "now ", "today ", "surely ", "indeed ")
+ENDINGS = ("", " again", " today", " now")
 
 # Forms of facts: a person {a}, and what the fact says about it, {b}. {c} is something that is not so.
 FACTS = {
@@ -61,7 +62,7 @@ ASKED = {
         ("who owns the {b}?", "to whom belongs the {b}?"),
     ),
 }
-ASKING = ("", "tell me, ", "do you know, ", "we ask, ", "by the way, ", "say, ", "and now, ")
+ASKING = ("", "so ", "now ", "say ", "and ")
 # Pairs of relations of which one is the inverse of the other.
 ORDERS = (
     ("{a} is taller than {b}", "{b} is shorter than {a}"),
@@ -70,7 +71,7 @@ ORDERS = (
     ("{a} is faster than {b}", "{b} is slower than {a}"),
     ("{a} sits to the left of {b}", "{b} sits to the right of {a}"),
 )
-SURE = ("", " for sure", " as we saw", " after all", " of course")
+SURE = ("", " indeed", " now", " today")
 LABELS = ("entailment", "contradiction", "neutral")
 DENIED = ("it is not true that ", "it is false that ", "it is wrong that ")
 
@@ -82,7 +83,7 @@ def part_of(name: str) -> Part:
 
 @cache
 def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
-    """The templates of a part, of all combinations of an opening, a form and an ending: a fifth is held out for each."""
+    """The templates of a part: of five combinations of an opening, a form and an ending, valid and test have one."""
     every = sorted(("".join(combination) for combination in product(openings, forms, endings)), key=hash_text)
     return [one for number, one in enumerate(every) if HELD.get(number % 5, "train") == part]
 
@@ -92,14 +93,16 @@ class Writer:
 
     def __init__(self, seed: int, part: Part) -> None:
         self.part: Part = part
-        self.random = random.Random(f"{seed} {part}")
-        self.pick = self.random.choice
+        self._random = random.Random(f"{seed} {part}").random  # the one method that Python promises not to change
+
+    def pick(self, values: Sequence[T]) -> T:
+        return values[int(self._random() * len(values))]
 
     def likely(self, probability: float) -> bool:
-        return self.random.random() < probability
+        return self._random() < probability
 
     def shuffled(self, values: Sequence[T]) -> list[T]:
-        return self.random.sample(values, len(values))
+        return sorted(values, key=lambda _: self._random())
 
     def names(self, count: int) -> list[str]:
         """Different invented names, each of two words."""
@@ -217,6 +220,7 @@ class MadeEntailment:
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("pair",)
+    part_columns: ClassVar[dict[str, str]] = {"first": "", "second": ""}  # of a file that a trained model reads
 
     train: int = 40_000  # number of training pairs
     valid: int = 500  # number of validation pairs; names and templates differ in the parts

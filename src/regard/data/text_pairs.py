@@ -30,7 +30,7 @@ class LabelledPairs:
     second: str = ""  # the column of the second texts, for a file with a header; if empty, "second" in .csv and .jsonl
     label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
     both_orders: bool = False  # each pair is read in both orders, and the vectors of both are added (GPT)
-    tokens: Tokens = "word"  # the kind of tokens
+    tokens: Tokens = "bpe"  # the kind of tokens
     vocab: int = 8000  # the most tokens
 
     @property
@@ -72,7 +72,7 @@ class RatedPairs:
     second: str = ""  # the column of the second texts, for a file with a header; if empty, "second" in .csv and .jsonl
     number: str = ""  # the column of the numbers, for a file with a header; if empty, "number" in .csv and .jsonl
     both_orders: bool = False  # each pair is read in both orders, and the vectors of both are added (GPT)
-    tokens: Tokens = "word"  # the kind of tokens
+    tokens: Tokens = "bpe"  # the kind of tokens
     vocab: int = 8000  # the most tokens
 
     @property
@@ -118,7 +118,7 @@ class Choices:
     choices: tuple[str, ...] = ()
     label: str = ""  # the column of the right choices, for a file with a header; if empty, "label" in .csv and .jsonl
     count_from: int = 0  # the number of the first choice, if labels are numbers: 0 or 1
-    tokens: Tokens = "word"  # the kind of tokens
+    tokens: Tokens = "bpe"  # the kind of tokens
     vocab: int = 8000  # the most tokens
 
     def __post_init__(self) -> None:

@@ -7,8 +7,9 @@ from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
 from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
+from regard.recipes.answers import answer, made_answers, made_choices, made_entailment
 from regard.recipes.captions import clip_captions, flickr8k, scenes
-from regard.recipes.classifiers import answer, classify, made_answers, multilabel, rate, tag
+from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
@@ -67,6 +68,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "tag": tag,
     "answer": answer,
     "made-answers": made_answers,
+    "made-entailment": made_entailment,
+    "made-choices": made_choices,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,

@@ -1,18 +1,11 @@
 """Recipes for your own texts with a class, several labels or a number each, or a tag for each word."""
 
-from dataclasses import replace
-
 from regard.data.conll import Conll
 from regard.data.labelled import Labelled, MultiLabelled, Rated
-from regard.data.made_texts import MadeAnswers
-from regard.data.squad import Questions
 from regard.heads import CrfHeadConfig
-from regard.models import BertConfig, BiLstmConfig, KimConfig, StructuredConfig
-from regard.objectives import BinaryAnswers, Classification, Regression, SpanAnswers
+from regard.models import BiLstmConfig, KimConfig, StructuredConfig
+from regard.objectives import BinaryAnswers, Classification, Regression
 from regard.recipes.recipe import Plan, Recipe
-
-
-SMALL = BertConfig(width=128, layers=4, heads=4, inner=512, positions="t5", norm_place="pre", dropout=0.0)
 
 
 def classify() -> Recipe:
@@ -100,27 +93,3 @@ def tag() -> Recipe:
         metrics=("entity_f1", "entity_precision", "entity_recall", "accuracy"),
         finetune=("head=tag", "plan.rate=5e-5", "plan.epochs=5", "plan.decay=0.01", "plan.clip=1"),
     )
-
-
-def answer() -> Recipe:
-    """A model that finds the answers to questions in passages (Devlin et al. 2019, §4.2): `data.train=FILE`.
-
-    The file is a .json file of SQuAD 1.1 or 2.0, or a table with the columns `data.question`, `data.passage` and
-    `data.answer`. A long passage is read in windows of `data.window` tokens. The model is a small Transformer;
-    `from=DIR` fine-tunes one that was trained on other text.
-    """
-    return Recipe(
-        name="answer",
-        title="answers to questions, as spans of your own passages",
-        data=Questions(),
-        model=SMALL,
-        objective=SpanAnswers(),
-        plan=Plan(steps=4000, batch_tokens=8192, rate=5e-4, schedule="linear", evaluate=400, select="answer_f1"),
-        metrics=("em", "answer_f1"),
-    )
-
-
-def made_answers() -> Recipe:
-    """Questions about invented people, made from templates: no file is needed."""
-    recipe = answer()
-    return replace(recipe, name="made-answers", title="questions about invented people", data=MadeAnswers())

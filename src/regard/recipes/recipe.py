@@ -9,7 +9,7 @@ from regard.data.conll import Conll
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
 from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
-from regard.data.made_texts import MadeAnswers
+from regard.data.made_texts import MadeAnswers, MadeChoices, MadeEntailment
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
@@ -72,6 +72,8 @@ DATA: dict[str, type[Any]] = {
     "conll": Conll,
     "questions": Questions,
     "made-answers": MadeAnswers,
+    "made-entailment": MadeEntailment,
+    "made-choices": MadeChoices,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,

@@ -1,20 +1,38 @@
 """The scores of a guess that does not use the input, with which those of a model are compared."""
 
 import math
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from regard.data.fields import LabelField, TagsField
+from regard.data.joined import ChoiceText, inputs_of
 from regard.tasks import Task
 from regard.training.evaluate import TOKEN_HEADS
+from regard.verbs.answering import SENTENCE_END
 from regard.verbs.loaded import Loaded
 
 
 def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
-    """The scores of a guess that does not use the input, as a sentence; empty where no such guess is known."""
+    """The scores of a guess that does not use the input, as a sentence; empty where no such guess is known.
+
+    For two texts that are compared, a second sentence has the score of a guess from the words that they share.
+    """
+    return " ".join(one for one in (_guess(model, examples), _overlap(model, examples)) if one)
+
+
+def _guess(model: Loaded, examples: Sequence[Any]) -> str:
+    """The scores of a guess that does not use the input."""
+    if model.task.head == "span" and examples:
+        none = sum(not one.answers for one in examples) / len(examples)
+        return f"Chance: a model that always gives no answer has exact match {none:.1%}."
+    if isinstance(model.joined_text, ChoiceText) and examples:
+        right = sum(1 / len(one.text) for one in examples) / len(examples)
+        return f"Chance: a model that chooses at random has accuracy {right:.1%}."
     labels = next(((name, each) for name, each in model.fields.items() if isinstance(each, LabelField)), None)
     if labels is not None and model.task.head == "labels" and examples:
         classes = Counter(label for one in examples for label in getattr(one, labels[0]))
@@ -41,6 +59,49 @@ def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
             f"{math.log(vocab):.3f}, perplexity {vocab:,} and accuracy {1 / vocab:.2%}."
         )
     return ""
+
+
+def _overlap(model: Loaded, examples: Sequence[Any]) -> str:
+    """The score of a guess from the number of words that two texts share; empty for other tasks."""
+    if model.joined_text is None or not examples:
+        return ""
+    if model.task.head == "span":
+        found = sum(_shares_most(one.question, one.passage, one.answers) for one in examples) / len(examples)
+        return f"The sentence that shares most words with the question has the answer in {found:.1%} of all questions."
+    if isinstance(model.joined_text, ChoiceText):
+        right = 0.0
+        for one in examples:
+            shared = [_shared(choice, context) for context, choice in one.text]
+            right += (shared[one.label] == max(shared)) / shared.count(max(shared))
+        share = f"{right / len(examples):.1%}"
+        return f"The choice that shares the largest part of its words with the context is right in {share}."
+    if model.task.head == "class":
+        classes = defaultdict[float, Counter[str]](Counter)
+        for one in examples:
+            first, second = inputs_of(one.text)[0][:2]
+            classes[round(_shared(second, first), 1)][one.label] += 1
+        right = sum(max(counts.values()) for counts in classes.values()) / len(examples)
+        found = "the class that is most frequent for the part of the second text's words that the first one has"
+        return f"A guess from shared words, {found}, is right in {right:.1%}."
+    return ""
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
+def _shared(text: str, other: str) -> float:
+    """The part of the different words of a text that another text has, too."""
+    words = _words(text)
+    return len(words & _words(other)) / max(len(words), 1)
+
+
+def _shares_most(question: str, passage: str, answers: Sequence[tuple[str, int]]) -> bool:
+    """Whether the first sentence of a passage that shares most words with a question has one of its answers."""
+    starts = [0, *(one.end() for one in SENTENCE_END.finditer(passage)), len(passage)]
+    spans = [(start, end) for start, end in pairwise(starts) if start < end]
+    start, end = max(spans, key=lambda span: len(_words(passage[slice(*span)]) & _words(question)), default=(0, 0))
+    return any(start <= at < end for _, at in answers)
 
 
 def _class_chance(task: Task, field: LabelField, values: Sequence[Any]) -> str:

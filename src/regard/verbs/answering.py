@@ -81,9 +81,7 @@ def answer(
         cure = "leave the threshold out, or train with questions that have no answer"
         raise UserError(f"threshold={threshold}: {model.path} was not trained to give no answer; {cure}.")
     found = _all_spans(model, asked, longest, batch_tokens)
-    return [
-        _answered(one.passage, scores, top, threshold, trained) for one, scores in zip(asked, found)
-    ]
+    return [_answered(one.passage, scores, top, threshold, trained) for one, scores in zip(asked, found)]
 
 
 class _Scores(NamedTuple):
@@ -156,7 +154,9 @@ def _window_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_
                 logits = model.module(batch).float().cpu().numpy()  # (B, T, 2)
             for place, one in zip(group, logits):
                 tokens = np.flatnonzero(rows[place]["text"][:, 2] & IN_PASSAGE)
-                found[place] = _spans(asked[place], np.array(places[place][: len(tokens)]), one[tokens], one[0], longest)
+                found[place] = _spans(
+                    asked[place], np.array(places[place][: len(tokens)]), one[tokens], one[0], longest
+                )
     return [found[place] for place in range(len(asked))]
 
 

@@ -192,19 +192,19 @@ def labelled(read: str, target: str, places: bool = False) -> Collate:
 def tagged(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     """A text that is read whole, and a tag for each of its words: the target at the first token of the word.
 
-    The other tokens have no target (see `PieceText`). `real["words"]` has the places of the first tokens.
+    The other tokens have no target (see `PieceText`). `words` (B, T) has the places of the first tokens.
     """
     numbers, real = rows.padded("text", widths["text"]), rows.real("text", widths["text"])
     first = real & (numbers.view(*real.shape, -1) >= 0).all(-1)  # (B, T)
     tags = rows.padded("tags", widths["text"], IGNORED).gather(1, (first.cumsum(1) - 1).clamp_min(0))
-    words = int(first.sum())
     return Batch(
         fields={
             "tokens": torch.where(numbers < 0, ~numbers, numbers),
             "targets": tags.masked_fill(~first, IGNORED),
+            "words": first,
         },
-        real={"tokens": real, "words": first},
-        counts={"tokens": int(real.sum()), "words": words, "targets": words},
+        real={"tokens": real},
+        counts={"tokens": int(real.sum()), "targets": int(first.sum())},
     )
 
 

@@ -56,11 +56,11 @@ def test_tags_stand_at_first_pieces(field: PieceText) -> None:
         for row, tags in zip(field.encode([TEXT, "door"]), ([5, 6, IGNORED, 8], [9]))
     ]
     batch = collate(rows, TASKS["tag"])
-    first = batch.real["words"]
+    first = batch["words"]
     assert batch["targets"][first].tolist() == [5, 6, IGNORED, 8, 9]
     assert (batch["targets"][~first] == IGNORED).all()
     assert batch["tokens"][0][batch.real["tokens"][0]].tolist() == field.wrap(field.tokenizer.encode(TEXT))
-    assert batch.counts["targets"] == batch.counts["words"] == 5
+    assert batch.counts["targets"] == 5
 
 
 def test_words_with_characters_are_read_as_before() -> None:
@@ -69,7 +69,7 @@ def test_words_with_characters_are_read_as_before() -> None:
     batch = collate(rows, TASKS["tag"])
     assert batch["tokens"].tolist() == [[[4, 1], [5, 1]], [[6, 0], [0, 0]]]
     assert batch["targets"].tolist() == [[0, 1], [2, IGNORED]]
-    assert torch.equal(batch.real["words"], batch.real["tokens"])
+    assert torch.equal(batch["words"], batch.real["tokens"])
 
 
 def test_windows_of_words() -> None:

@@ -118,12 +118,12 @@ def test_a_random_field_scores_first_pieces_alone(folder: Path) -> None:
     batch = prepared.batches.batch(0)
     with torch.no_grad():
         sums, _ = recipe.objective(loss.model.eval(), batch, 0)
-    chain, logits, words = loss.model.head, loss.model(batch), batch.real["words"]
+    chain, logits, words = loss.model.head, loss.model(batch), batch["words"]
     expected = 0.0
     for row in range(len(words)):
         emissions, targets = logits[row][words[row]][None], batch["targets"][row][words[row]]
         allowed = targets[:, None] == torch.arange(logits.shape[-1])
-        expected += -float(chain.log_probability(emissions, allowed[None])) if len(targets) else 0.0
+        expected += -chain.log_probability(emissions, allowed[None]).item() if len(targets) else 0.0
     assert float(sums["nll"]) == pytest.approx(expected, rel=1e-4)
     assert int(sums["right"]) <= batch.counts["targets"] == int(words.sum())
 

@@ -153,7 +153,7 @@ def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list
     with pause_recording(model.module), model.autocast():
         for group in grouped([len(row[name]) for row in rows], batch_tokens):
             batch = collate([rows[place] for place in group], model.task).to(model.device)
-            logits, words = model.module(batch), batch.real.get("words", batch.real["tokens"])
+            logits, words = model.module(batch), batch.fields.get("words", batch.real["tokens"])
             found |= zip(group, logits[words].split(words.sum(1).tolist()))
     parts = list[list[Tensor]]([] for _ in texts)
     for place, owner in enumerate(owners):

@@ -80,6 +80,21 @@ def roberta(folder: Path) -> Any:
     return saved(transformers.RobertaForMaskedLM(config), folder)
 
 
+def albert(folder: Path) -> Any:
+    """An ALBERT with pieces of SentencePiece, in lower case."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "text").write_text("".join(f"{line}\n" for line in LINES[:4] * 20), encoding="utf-8")
+    specials = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": "[CLS],[SEP],[MASK]"}
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"), model_prefix=str(folder / "spiece"), vocab_size=55, minloglevel=3, **specials
+    )
+    for name in ("text", "spiece.vocab"):
+        (folder / name).unlink()
+    sizes = {**ENCODER, "embedding_size": 8, "vocab_size": 55, "max_position_embeddings": CONTEXT}
+    return saved(transformers.AlbertForMaskedLM(transformers.AlbertConfig(**sizes)), folder)
+
+
 def marian(folder: Path, **settings: Any) -> Any:
     """A Marian with pieces of SentencePiece, and the settings of generation that such models are published with."""
     sentencepiece = pytest.importorskip("sentencepiece")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 Pool = Literal["auto", "first", "last", "mean", "max", "concat"]
+Hidden = Literal["auto", "none", "tanh", "relu", "gelu"]
 CONCAT = ("last", "max", "mean")  # what pool=concat joins (Howard & Ruder 2018, §3.3)
 
 
@@ -61,8 +62,59 @@ class HeadConfig(Protocol):
         """The head of a body, with new weights."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PooledHeadConfig(HeadConfig):
+    """Settings of a head that predicts once per text: pooling, a hidden layer (optional) and a linear layer."""
+
+    one_per_text: ClassVar[bool] = True
+    init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
+
+    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
+    # activation of a hidden layer; auto: tanh for a model whose first state is read, as BERT, else none
+    hidden: Hidden = "auto"
+    inner: int = 0  # width of the hidden layer; 0: that of the pooled vector
+    bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
+    dropout: float = 0.1  # dropout before the last layer
+
+    def __post_init__(self) -> None:
+        if self.inner < 0:
+            raise UserError(f"head.inner={self.inner}: must be at least 0")
+        check_dropout(self.dropout)
+
+    def for_body(self, body: Facts) -> Self:
+        hidden: Hidden = "tanh" if body.pooling == "first" else "none"
+        return replace(
+            self,
+            pool=body.pooling if self.pool == "auto" else self.pool,
+            hidden=hidden if self.hidden == "auto" else self.hidden,
+            bias=not body.causal if self.bias is None else self.bias,
+        )
+
+
+class PooledHead(nn.Module):
+    """Pooling, a hidden layer (optional), and a linear layer."""
+
+    def __init__(self, config: PooledHeadConfig, width: int, outputs: int) -> None:
+        super().__init__()
+        self.config = config
+        width = pooled_width(config.pool, width)
+        inner = width if config.hidden == "none" else config.inner or width
+        self.hidden = None if config.hidden == "none" else nn.Linear(width, inner)
+        self.out = nn.Linear(inner, outputs, bias=bool(config.bias))
+
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → (B, outputs)"""
+        return self.outputs(add_texts(pooled(features, real, self.config.pool), texts))
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Vectors of texts (N, width) → (N, outputs)"""
+        if self.hidden is not None:
+            x = ACTIVATIONS[self.config.hidden](self.hidden(x))
+        return self.out(F.dropout(x, self.config.dropout, self.training))
+
+
 @dataclass(frozen=True)
-class ClassHeadConfig(HeadConfig):
+class ClassHeadConfig(PooledHeadConfig):
     """One class per text: the states are pooled to one vector, then a hidden layer (optional) and a linear layer.
 
     The automatic settings are those of the published classifiers: BERT's (Devlin et al. 2019) for a body that reads a
@@ -70,57 +122,18 @@ class ClassHeadConfig(HeadConfig):
     """
 
     predicts: ClassVar[str] = "class"
-    one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"labels": "label"}
-    init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
 
     labels: int = 0  # number of classes; 0: taken from the data
-    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
-    # activation of a hidden layer; auto: none if causal
-    hidden: Literal["auto", "none", "tanh", "relu", "gelu"] = "auto"
-    inner: int = 0  # width of the hidden layer; 0: that of the pooled vector
-    bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
-    dropout: float = 0.1  # dropout before the last layer
 
     def __post_init__(self) -> None:
-        for name in ("labels", "inner"):
-            if getattr(self, name) < 0:
-                raise UserError(f"head.{name}={getattr(self, name)}: must be at least 0")
-        check_dropout(self.dropout)
+        super().__post_init__()
+        check_labels(self.labels)
 
-    def for_body(self, body: Facts) -> Self:
-        return replace(
-            self,
-            pool=body.pooling if self.pool == "auto" else self.pool,
-            hidden=("none" if body.causal else "tanh") if self.hidden == "auto" else self.hidden,
-            bias=not body.causal if self.bias is None else self.bias,
-        )
-
-    def build(self, body: Facts) -> ClassHead:
-        return ClassHead(self.for_body(body), body.width)
-
-
-class ClassHead(nn.Module):
-    """Pooling, a hidden layer (optional), and a linear layer."""
-
-    def __init__(self, config: ClassHeadConfig, width: int) -> None:
-        super().__init__()
-        self.config = config
-        width = pooled_width(config.pool, width)
-        inner = width if config.hidden == "none" else config.inner or width
-        self.hidden = None if config.hidden == "none" else nn.Linear(width, inner)
-        self.out = nn.Linear(inner, config.labels, bias=bool(config.bias))
-        init_weights(self, 0.02)
-
-    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
-        """The states of texts (B · texts, T, width) → logits (B, labels)"""
-        return self.logits(add_texts(pooled(features, real, self.config.pool), texts))
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Vectors of texts (N, width) → logits (N, labels)"""
-        if self.hidden is not None:
-            x = ACTIVATIONS[self.config.hidden](self.hidden(x))
-        return self.out(F.dropout(x, self.config.dropout, self.training))
+    def build(self, body: Facts) -> PooledHead:
+        head = PooledHead(self.for_body(body), body.width, self.labels)
+        init_weights(head, 0.02)
+        return head
 
 
 def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
@@ -155,105 +168,71 @@ def pooled_width(pool: str, width: int) -> int:
 
 
 @dataclass(frozen=True)
-class ChoiceHeadConfig(ClassHeadConfig):
+class ChoiceHeadConfig(PooledHeadConfig):
     """One logit for each of several texts, of which one is right: the layers of a class head with one output."""
 
     predicts: ClassVar[str] = "choice"
-    sizes: ClassVar[Mapping[str, str]] = {}
-
-    labels: int = 1  # outputs for each text; always 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.labels != 1:
-            raise UserError(f"head.labels={self.labels}: each choice has one output; leave it out.")
 
     def build(self, body: Facts) -> ChoiceHead:
-        return ChoiceHead(self.for_body(body), body.width)
+        head = ChoiceHead(self.for_body(body), body.width, 1)
+        init_weights(head, 0.02)
+        return head
 
 
-class ChoiceHead(ClassHead):
-    """The layers of a class head with one output. It has no output for a number of choices: there may be any number."""
+class ChoiceHead(PooledHead):
+    """A pooled head with one output for each text. It has no output for a number of choices: there may be any number."""
 
     def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
         """The states of texts (B · texts, T, width) → the logit of each text of a row, (B, texts)"""
-        return self.logits(pooled(features, real, self.config.pool)).reshape(-1, texts)
+        return self.outputs(pooled(features, real, self.config.pool)).reshape(-1, texts)
 
 
 @dataclass(frozen=True)
-class NumberHeadConfig(HeadConfig):
-    """One number per text or sequence: the states are pooled to one vector, then a linear layer."""
+class NumberHeadConfig(PooledHeadConfig):
+    """One number per text or sequence: the states are pooled, then a hidden layer (optional) and a linear layer."""
 
     predicts: ClassVar[str] = "number"
-    one_per_text: ClassVar[bool] = True
 
-    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
-    dropout: float = 0.0  # dropout before the linear layer
-
-    def __post_init__(self) -> None:
-        check_dropout(self.dropout)
-
-    def for_body(self, body: Facts) -> Self:
-        return replace(self, pool=body.pooling if self.pool == "auto" else self.pool)
+    bias: bool | None = True  # whether the last layer has a bias
+    dropout: float = 0.0  # dropout before the last layer
 
     def build(self, body: Facts) -> NumberHead:
-        return NumberHead(self.for_body(body).pool, self.dropout, body.width)
+        return NumberHead(self.for_body(body), body.width)
 
 
 @dataclass(frozen=True)
-class LabelsHeadConfig(HeadConfig):
-    """Several independent labels per text: the states are pooled to one vector, then a linear layer.
+class LabelsHeadConfig(PooledHeadConfig):
+    """Several independent labels per text: the states are pooled, then a hidden layer (optional) and a linear layer.
 
     The sigmoid of an output is the probability of a label; the text has the labels whose probability is high enough.
     """
 
     predicts: ClassVar[str] = "labels"
-    one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"labels": "labels"}
 
     labels: int = 0  # number of labels; 0: taken from the data
-    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
-    dropout: float = 0.1  # dropout before the linear layer
     threshold: float = 0.5  # the probability from which a label is given
 
     def __post_init__(self) -> None:
-        if self.labels < 0:
-            raise UserError(f"head.labels={self.labels}: must be at least 0")
+        super().__post_init__()
+        check_labels(self.labels)
         if not 0 < self.threshold < 1:
             raise UserError(f"head.threshold={self.threshold}: must be between 0 and 1")
-        check_dropout(self.dropout)
-
-    def for_body(self, body: Facts) -> Self:
-        return replace(self, pool=body.pooling if self.pool == "auto" else self.pool)
 
     def build(self, body: Facts) -> PooledHead:
-        return PooledHead(self.for_body(body).pool, self.dropout, body.width, self.labels)
-
-
-class PooledHead(nn.Module):
-    """Pooling and a linear layer."""
-
-    def __init__(self, pool: str, dropout: float, width: int, outputs: int) -> None:
-        super().__init__()
-        self.pool, self.dropout = pool, dropout
-        self.out = nn.Linear(pooled_width(pool, width), outputs)
-
-    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
-        """The states of texts (B · texts, T, width) → (B, outputs)"""
-        x = add_texts(pooled(features, real, self.pool), texts)
-        return self.out(F.dropout(x, self.dropout, self.training))
+        return PooledHead(self.for_body(body), body.width, self.labels)
 
 
 class NumberHead(PooledHead):
-    """Pooling and a linear layer with one output, which is multiplied by a deviation and added to a mean.
+    """A pooled head with one output, which is multiplied by a deviation and added to a mean.
 
     Both are those of the training numbers, so that a model learns numbers of any size: prices as well as ratings.
     """
 
     statistics: Tensor
 
-    def __init__(self, pool: str, dropout: float, width: int) -> None:
-        super().__init__(pool, dropout, width, 1)
+    def __init__(self, config: PooledHeadConfig, width: int) -> None:
+        super().__init__(config, width, 1)
         self.register_buffer("statistics", torch.zeros(3))  # count, mean, sum of the squared differences from the mean
 
     def count_batch(self, batch: Batch) -> None:
@@ -275,9 +254,13 @@ class NumberHead(PooledHead):
 
     def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
         """The states of texts (B · texts, T, width) → numbers (B,)"""
-        count, mean, squares = self.statistics
-        deviation = torch.where(squares > 0, squares / count.clamp_min(1), 1.0).sqrt()
+        mean, deviation = self.mean_and_deviation()
         return mean + deviation * at_least_float32(super().forward(features, real, texts).squeeze(-1))
+
+    def mean_and_deviation(self) -> tuple[Tensor, Tensor]:
+        """Those of the training numbers; 0 and 1 if there are none, as in a public checkpoint."""
+        count, mean, squares = self.statistics
+        return mean, torch.where(squares > 0, squares / count.clamp_min(1), 1.0).sqrt()
 
 
 @dataclass(frozen=True)
@@ -291,8 +274,7 @@ class TagHeadConfig(HeadConfig):
     dropout: float = 0.0  # dropout before the linear layer
 
     def __post_init__(self) -> None:
-        if self.labels < 0:
-            raise UserError(f"head.labels={self.labels}: must be at least 0")
+        check_labels(self.labels)
         check_dropout(self.dropout)
 
     def build(self, body: Facts) -> PlaceHead:
@@ -415,6 +397,12 @@ def check_dropout(dropout: float) -> None:
     """Refuse a probability of dropout outside 0 … 1."""
     if not 0 <= dropout < 1:
         raise UserError(f"head.dropout={dropout}: must be at least 0 and below 1")
+
+
+def check_labels(labels: int) -> None:
+    """Refuse a number of classes below 0."""
+    if labels < 0:
+        raise UserError(f"head.labels={labels}: must be at least 0")
 
 
 class MaskedHead(nn.Module):

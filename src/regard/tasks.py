@@ -29,6 +29,7 @@ from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.joined import PADDING, ChoiceField, ChoiceText, JoinedText
 from regard.data.streams import RunningText
+from regard.data.word_pieces import PieceText, sentence_parts
 from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
@@ -186,6 +187,25 @@ def labelled(read: str, target: str, places: bool = False) -> Collate:
         )
 
     return collated
+
+
+def tagged(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A text that is read whole, and a tag for each of its words: the target at the first token of the word.
+
+    The other tokens have no target (see `PieceText`). `words` (B, T) has the places of the first tokens.
+    """
+    numbers, real = rows.padded("text", widths["text"]), rows.real("text", widths["text"])
+    first = real & (numbers.view(*real.shape, -1) >= 0).all(-1)  # (B, T)
+    tags = rows.padded("tags", widths["text"], IGNORED).gather(1, (first.cumsum(1) - 1).clamp_min(0))
+    return Batch(
+        fields={
+            "tokens": torch.where(numbers < 0, ~numbers, numbers),
+            "targets": tags.masked_fill(~first, IGNORED),
+            "words": first,
+        },
+        real={"tokens": real},
+        counts={"tokens": int(real.sum()), "targets": int(first.sum())},
+    )
 
 
 def joined(target: str) -> Collate:
@@ -367,12 +387,13 @@ TASKS: dict[str, Task] = {
     "tag": Task(
         name="tag",
         verb="tag",
-        fields={"text": InputText, "tags": EntityTags},
+        fields={"text": PieceText, "tags": EntityTags},
         widths=_axes("text"),
-        collate=labelled("text", "tags", places=True),
+        collate=tagged,
         head="tag",
         objective=Classification,
         metrics=("entity_f1", "accuracy"),
+        pieces=sentence_parts,
     ),
     "recall": Task(
         name="recall",

@@ -5,13 +5,13 @@ from pathlib import Path
 import torch
 
 from regard.data.batches import Batch
-from regard.heads import NumberHead
+from regard.heads import NumberHead, NumberHeadConfig
 from regard.recipes import KINDS, change, find_recipe
 from regard.training.prepare import prepare
 
 
 def head_of(*batches: list[float]) -> NumberHead:
-    head = NumberHead("mean", 0.0, 4)
+    head = NumberHead(NumberHeadConfig(pool="mean", hidden="none"), 4)
     for batch in batches:
         head.count_batch(Batch({"targets": torch.tensor(batch)}))
     return head

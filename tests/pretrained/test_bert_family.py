@@ -197,6 +197,7 @@ def test_a_body_with_its_prefix(name: str, tmp_path: Path) -> None:
 def test_another_head_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     settings = CASES[f"{kind}-plain"].settings
     saved(Case(kind, "AutoModelForTokenClassification", settings), tmp_path / "theirs")
+    changed(tmp_path / "theirs", architectures=["AnotherForRanking"])
     with pytest.raises(UserError, match=r"classifier\.\w+"):
         opened(tmp_path / "theirs")
 

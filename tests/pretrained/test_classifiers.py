@@ -13,7 +13,7 @@ import torch
 import regard
 from regard.errors import UserError
 from regard.models import HeadedConfig
-from regard.pretrained.checkpoint_type import label_names, label_settings
+from regard.pretrained.public_heads import label_names, label_settings
 from regard.recipes import KINDS, change, find_recipe
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
@@ -141,8 +141,7 @@ def test_a_public_classifier_is_read_and_written(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"problem_type": "multi_label_classification"}, "problem_type=multi_label_classification: is not supported"),
-        ({"id2label": {"0": "only"}}, "a head with one label predicts a number"),
+        ({"id2label": {"0": "only"}}, "classifier.weight is 3×16, but by config.json it should be 1×16"),
         ({"id2label": {"0": "no", "1": "yes", "3": "maybe"}}, r"config\.json: id2label has no name for each number"),
         ({"id2label": {"0": "no", "one": "yes", "2": "maybe"}}, r"id2label .* number its classes 0, 1, 2 …$"),
         ({"id2label": ["no", "yes", "maybe"]}, "id2label has no name for each number"),

@@ -163,6 +163,8 @@ def test_parts_that_do_not_stack_are_named() -> None:
 def test_a_head_for_another_task_and_the_advice(name: str, head: str, tmp_path: Path) -> None:
     kind, settings = CASES[name].kind, CASES[name].settings
     build(Case(kind, "AutoModelForTokenClassification", settings)).save_pretrained(tmp_path / "public")
+    config = json.loads((tmp_path / "public" / "config.json").read_text()) | {"architectures": ["AnotherForRanking"]}
+    (tmp_path / "public" / "config.json").write_text(json.dumps(config))
     refused(tmp_path / "public", rf"{head}\S*: this model has no such tensor.*AutoModel\.from_pretrained")
     body = transformers.AutoModel.from_pretrained(tmp_path / "public").eval()
     body.save_pretrained(tmp_path / "body")

@@ -293,7 +293,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         if job.init is not None:
             console.out(f"from={job.init.path}: {_taken(run, job.init)}", highlight=False)
             if isinstance(job.init, WarmStart) and job.init.finetune:
-                console.out(f"settings of from={job.init.path}: {' '.join(job.init.finetune)}", highlight=False)
+                console.out(f"settings for from={job.init.path}: {' '.join(job.init.finetune)}", highlight=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None

@@ -55,14 +55,14 @@ class Conll:
     test: str = ""  # the file of the test sentences; may be empty
     column: int | Literal["last"] = "last"  # the column of the tags, from 1, or the last one; words are in the first
     scheme: Scheme = "bioes"  # the scheme of the tags that the model learns: bioes or iob2
-    tokens: Tokens = "word-lower"  # the kind of tokens: word-lower, or word; characters always keep their case
-    vocab: int = 50_000  # the most words
+    tokens: Tokens = "word-lower"  # the kind of tokens: word-lower or word; bpe and byte-bpe not for model=bilstm
+    vocab: int = 50_000  # the most tokens
 
     def __post_init__(self) -> None:
         if self.column != "last" and self.column < 2:
             raise UserError(f"data.column={self.column}: the first column has the words; give 2 or more, or last.")
-        if self.tokens not in ("word", "word-lower"):
-            raise UserError(f"data.tokens={self.tokens}: each word has a tag; set data.tokens=word or word-lower.")
+        if self.tokens == "char":
+            raise UserError("data.tokens=char: each word has a tag; set data.tokens=word, word-lower, bpe or byte-bpe.")
 
     def load(self) -> Corpus:
         paths = dict.fromkeys(path for path in (self.train, self.valid, self.test) if path)

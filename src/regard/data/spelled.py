@@ -16,10 +16,12 @@ from regard.data.fields import Field, InputText
 from regard.data.flat import Values
 from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import WORDS, Tokenizer
+from regard.data.word_pieces import PieceText
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_text
 
 CHARACTERS = 24  # ids of a word: its first 22 bytes, and the marks of its ends
+SPELLED = (InputText, PieceText)  # the texts of a task that a model may also read as words with their characters
 MOST_PIECES = 8  # tokens of an extractor that a word may have; the others are left out
 
 
@@ -125,4 +127,4 @@ def _unpacked(content: Any, path: Path) -> Tokenizer:
 
 def field_kinds(kinds: Mapping[str, type[Field]], reads_words: bool) -> dict[str, type[Field]]:
     """The fields of a task, for a model that reads words with their characters if `reads_words`."""
-    return {name: SpelledText if reads_words and kind is InputText else kind for name, kind in kinds.items()}
+    return {name: SpelledText if reads_words and kind in SPELLED else kind for name, kind in kinds.items()}

@@ -43,6 +43,7 @@ class BertConfig(Shape, Facts):
     predicts: ClassVar[tuple[str, ...]] = ("masked",)
     input_embedding: ClassVar[str] = "embedding.tokens"
     takes_head: ClassVar[bool] = True
+    finetunes: ClassVar[bool] = True
 
     norm_place: str = "post"  # pre: before each sublayer, and after the last block; post: after each residual sum
     epsilon: float = 1e-12  # added to variances

@@ -25,6 +25,8 @@ class Facts(Protocol):
     learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
     takes_numbers: ClassVar[bool] = False  # whether it can read numbers in place of tokens
     reads_words: ClassVar[bool] = False  # whether its texts are words with their characters (`regard.data.spelled`)
+    # whether a recipe that starts from it (from=DIR) trains it, also if the model of the recipe can read its states
+    finetunes: ClassVar[bool] = False
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
     source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
 

@@ -50,6 +50,7 @@ class GptConfig(Shape, Directed):
     input_embedding: ClassVar[str] = "embedding.tokens"
     embedding_width: ClassVar[str] = "width"
     takes_head: ClassVar[bool] = True
+    finetunes: ClassVar[bool] = True
     takes_numbers: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS
 

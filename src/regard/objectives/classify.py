@@ -82,7 +82,7 @@ class Classification(Objective):
             logits, overlap = model(batch), torch.zeros(targets.shape, device=targets.device)
         found = logits.argmax(dim=-1)
         if (chain := tag_sequences(model)) is not None:
-            real: Tensor | None = batch.visible("tokens")
+            real: Tensor | None = batch.fields.get("words", batch.visible("tokens"))
             allowed = (targets[..., None] == torch.arange(logits.shape[-1], device=targets.device)) | (
                 targets == IGNORED
             )[..., None]

@@ -5,22 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from regard.heads import ClassHeadConfig
 from regard.models import BertConfig
-from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, PublicHead, SettingTable
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable
 from regard.pretrained.encoder import SETTINGS, Encoder
-from regard.pretrained.weight_table import weight_and_bias
+from regard.pretrained.public_heads import choice_head, text_heads, token_heads
 
+DROPOUT = ("classifier_dropout", "hidden_dropout_prob")  # of heads
 
-def class_head(
-    architecture: str, config: ClassHeadConfig, hidden: str, out: str, *dropout: str
-) -> dict[str, PublicHead]:
-    """The head for classes of a type: their names of its two layers and of its dropout."""
-    weights = (*weight_and_bias(hidden, "hidden"), *weight_and_bias(out, "out"))
-    return {"class": PublicHead(architecture, config, weights, dropout)}
-
-
-TANH_HEAD = ClassHeadConfig(pool="first", hidden="tanh", bias=True)
 
 # Devlin et al. 2019.
 BERT = Encoder(
@@ -40,14 +31,11 @@ BERT = Encoder(
         ("masked",): "ForMaskedLM",
         ("next",): "ForNextSentencePrediction",
     },
-    heads=class_head(
-        "BertForSequenceClassification",
-        TANH_HEAD,
-        "bert.pooler.dense",
-        "classifier",
-        "classifier_dropout",
-        "hidden_dropout_prob",
-    ),
+    heads={
+        **text_heads("Bert", "bert.pooler.dense", "classifier", "tanh", *DROPOUT),
+        **token_heads("Bert", *DROPOUT),
+        **choice_head("Bert", "bert.pooler.dense", "tanh", *DROPOUT),
+    },
 ).checkpoint_type()
 
 # Sanh et al. 2019: no segments, no pooling, and other names.
@@ -77,13 +65,11 @@ DISTILBERT = Encoder(
         "feed.down": "ffn.lin2",
         "feed_norm": "output_layer_norm",
     },
-    heads=class_head(
-        "DistilBertForSequenceClassification",
-        ClassHeadConfig(pool="first", hidden="relu", bias=True),
-        "pre_classifier",
-        "classifier",
-        "seq_classif_dropout",
-    ),
+    heads={
+        **text_heads("DistilBert", "pre_classifier", "classifier", "relu", "seq_classif_dropout"),
+        **token_heads("DistilBert"),
+        **choice_head("DistilBert", "pre_classifier", "relu", "seq_classif_dropout"),
+    },
     # Positions of every kind are saved as a table, which is then read.
     write_more=lambda config: {"sinusoidal_pos_embds": False},
 ).checkpoint_type()
@@ -105,7 +91,7 @@ ELECTRA = Encoder(
         "generator_lm_head.bias",
         "generator_lm_head",
     ),
-    head_patterns=("generator_*", "discriminator_*"),
+    head_patterns=("generator_*", "discriminator_*", "sequence_summary.*"),
     settings={
         **SETTINGS,
         "width": ("hidden_size", 256),
@@ -121,14 +107,11 @@ ELECTRA = Encoder(
     },
     classes={("replaced",): "ForPreTraining"},
     masked_activation="gelu",
-    heads=class_head(
-        "ElectraForSequenceClassification",
-        ClassHeadConfig(pool="first", hidden="gelu", bias=True),
-        "classifier.dense",
-        "classifier.out_proj",
-        "classifier_dropout",
-        "hidden_dropout_prob",
-    ),
+    heads={
+        **text_heads("Electra", "classifier.dense", "classifier.out_proj", "gelu", *DROPOUT),
+        **token_heads("Electra", *DROPOUT),
+        **choice_head("Electra", "sequence_summary.summary", "gelu", "summary_last_dropout"),
+    },
     read_more=read_electra_settings,
     write_more=lambda config: {"embedding_size": config.embed or config.width},
 ).checkpoint_type()
@@ -171,9 +154,11 @@ ALBERT = Encoder(
     project="encoder.embedding_hidden_mapping_in",
     outputs={"pooled": {"pooled": "albert.pooler"}, "next": {"next": "sop_classifier.classifier"}},
     classes={("next",): "ForPreTraining"},
-    heads=class_head(
-        "AlbertForSequenceClassification", TANH_HEAD, "albert.pooler", "classifier", "classifier_dropout_prob"
-    ),
+    heads={
+        **text_heads("Albert", "albert.pooler", "classifier", "tanh", "classifier_dropout_prob"),
+        **token_heads("Albert", "classifier_dropout_prob", "hidden_dropout_prob"),
+        **choice_head("Albert", "albert.pooler", "tanh", "classifier_dropout_prob"),
+    },
     read_more=read_albert_settings,
     write_more=lambda config: {
         "embedding_size": config.embed or config.width,
@@ -207,14 +192,11 @@ def roberta(kind: str, name: str, settings: SettingTable) -> CheckpointType:
         settings=settings,
         outputs={"pooled": {"pooled": "roberta.pooler.dense"}},
         masked_activation="gelu",
-        heads=class_head(
-            f"{name}ForSequenceClassification",
-            TANH_HEAD,
-            "classifier.dense",
-            "classifier.out_proj",
-            "classifier_dropout",
-            "hidden_dropout_prob",
-        ),
+        heads={
+            **text_heads(name, "classifier.dense", "classifier.out_proj", "tanh", *DROPOUT),
+            **token_heads(name, *DROPOUT),
+            **choice_head(name, "roberta.pooler.dense", "tanh"),
+        },
         read_more=read_roberta_settings,
         write_more=write_roberta_settings,
     ).checkpoint_type()

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError, nearest
-from regard.heads import ClassHeadConfig
 from regard.layers.transformer import Shape
 from regard.models import BertConfig, GptConfig, HeadedConfig, ModelConfig
+from regard.pretrained.public_heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry
 
 Settings = Mapping[str, Any]  # the content of a config.json
 SettingTable = Mapping[str, tuple[str, Any]]  # our setting → their name of it, and its default
-LABELS, PROBLEM = "id2label", "problem_type"
 ACTIVATIONS = {  # their name → ours; of several names for one of ours, the first is written
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -34,47 +33,6 @@ ACTIVATIONS = {  # their name → ours; of several names for one of ours, the fi
     "swish": "silu",
     "tanh": "tanh",
 }
-
-
-@dataclass(frozen=True)
-class PublicHead:
-    """A head of a public type: the class of `transformers` that has it, and how settings and tensors map to ours."""
-
-    architecture: str
-    config: ClassHeadConfig  # with the settings that all heads of this class have
-    weights: tuple[WeightEntry, ...]  # our names are those inside the head
-    dropout: tuple[str, ...] = ()  # their names of the dropout: the first one that a file has counts
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of its tensors."""
-        return frozenset(name for entry in self.weights for name in entry.theirs)
-
-    def is_in(self, settings: Mapping[str, Any], names: frozenset[str]) -> bool:
-        """Whether a checkpoint with these settings and tensors has this head."""
-        classes = settings.get("architectures") or [self.architecture]
-        return self.names <= names and self.architecture in classes
-
-    def read_config(self, settings: Mapping[str, Any], path: object) -> ClassHeadConfig:
-        """Our settings, from a config.json. A head that does not predict one class per text raises a UserError."""
-        if settings.get(PROBLEM) not in (None, "single_label_classification"):
-            raise UserError(f"{path}: {PROBLEM}={settings[PROBLEM]}: is not supported, only one label per text is.")
-        labels = label_names(settings, path)
-        if len(labels) < 2:
-            raise UserError(f"{path}: a head with one label predicts a number, which is not supported.")
-        dropout = [settings[name] for name in self.dropout if settings.get(name) is not None]
-        return replace(self.config, labels=len(labels), dropout=float(next(iter(dropout), 0.0)))
-
-    def write_config(self, head: ClassHeadConfig) -> dict[str, Any]:
-        """Their settings."""
-        return {"architectures": [self.architecture], **dict.fromkeys(self.dropout[:1], head.dropout)}
-
-    def unsupported(self, head: ClassHeadConfig) -> list[str]:
-        """The settings of a head of ours, as name=value, that this head cannot have."""
-        names = ("pool", "hidden", "bias")
-        return [
-            f"head.{name}={getattr(head, name)}" for name in names if getattr(head, name) != getattr(self.config, name)
-        ]
 
 
 @dataclass(frozen=True)
@@ -102,14 +60,19 @@ class CheckpointType:
     constants: Callable[[Any, Sequence[str]], Mapping[str, Tensor]] = lambda config, classes: {}
     heads: Mapping[str, PublicHead] = field(default_factory=dict)  # by the name of our head
 
-    def read_model_config(self, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
-        """Our config of a checkpoint with these tensors: a body under a head, or a model with its own output layers."""
-        head = next((head for head in self.heads.values() if head.is_in(reader.settings, names)), None)
+    def read_model_config(self, reader: ConfigReader, names: frozenset[str]) -> tuple[ModelConfig, frozenset[str]]:
+        """Our config of a checkpoint with these tensors: a body under a head, or a model with its own output layers.
+
+        The names are those of the tensors that the model does not have: a file with a head may still have the output
+        layers that its body was pre-trained with, such as BERT's pooler below a tagger.
+        """
+        head = next((head for head in self.heads.values() if head.is_in(reader.settings, names, reader.path)), None)
         if head is None:
-            return self.read_config(reader, names)
-        return HeadedConfig(
-            self.read_config(reader, names - head.names), head.read_config(reader.settings, reader.path)
-        )
+            return self.read_config(reader, names), frozenset()
+        found = self.read_config(reader, names - head.names)
+        body = without_outputs(found)
+        own, used = ({name for one in self.weight_table(config) for name in one.theirs} for config in (found, body))
+        return HeadedConfig(body, head.read_config(reader.settings, reader.path)), frozenset(own - used - head.names)
 
     def model_weight_table(self, config: ModelConfig) -> list[WeightEntry]:
         """The weight table of a model with or without one of the ``heads``."""
@@ -249,23 +212,3 @@ def their_settings(config: Any, table: SettingTable) -> dict[str, Any]:
 def their_heads(shape: Shape) -> int:
     """The number of heads, for a type that needs width % heads == 0. Otherwise 1, which does not read back the same."""
     return 1 if shape.width % shape.heads else shape.heads
-
-
-def label_names(settings: Mapping[str, Any], path: object) -> tuple[str, ...]:
-    """The names of the classes in a config.json, in the order of their numbers; without any, as `transformers` does."""
-    named, count = settings.get(LABELS), settings.get("num_labels")
-    if named:
-        numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
-        if not numbers or set(named) != set(numbers):
-            raise UserError(f"{path}: {LABELS} has no name for each number from 0 on; number its classes 0, 1, 2 …")
-        if not all(isinstance(name, str | int) for name in named.values()):
-            raise UserError(f"{path}: {LABELS} has a class name that is no text; give each class a name.")
-        return tuple(str(named[number]) for number in numbers)
-    if count is not None and (type(count) is not int or count < 1):
-        raise UserError(f"{path}: num_labels={count}: give the number of classes.")
-    return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
-
-
-def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
-    """The settings of a config.json that name the classes."""
-    return {LABELS: {str(at): name for at, name in enumerate(names)}, "label2id": {n: at for at, n in enumerate(names)}}

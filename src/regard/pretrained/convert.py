@@ -8,6 +8,7 @@ the public types (sin, sin, … cos, cos).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.heads import ClassHeadConfig
+from regard.errors import UserError
+from regard.heads import NumberHead, PooledHeadConfig
 from regard.layers.init import SkipInit
 from regard.models import BertConfig, Headed, HeadedConfig, Transformer
 
@@ -76,13 +78,36 @@ def add_segment(model: Headed) -> Headed:
     Of the public types, only DistilBERT has no segments, and the hidden layer of its classifier has another activation.
     """
     body, head = model.config.body, model.config.head
-    fits = isinstance(body, BertConfig) and isinstance(head, ClassHeadConfig) and head.hidden == "tanh"
+    fits = isinstance(body, BertConfig) and isinstance(head, PooledHeadConfig) and head.hidden == "tanh"
     if not fits or body.segments:
         return model
     weights = dict(model.state_dict())
     tokens = weights["body.embedding.tokens.weight"]
     weights["body.embedding.segments.weight"] = torch.zeros_like(tokens[:1])
     return _build(HeadedConfig(replace(body, segments=1), head), weights)
+
+
+def fold_statistics(model: Headed) -> Headed:
+    """An equivalent model of numbers whose last layer has the mean and the deviation of the training numbers in it.
+
+    No public type has them. A model that does not predict numbers is returned as it is.
+    """
+    head = model.head
+    if not isinstance(head, NumberHead):
+        return model
+    mean, deviation = head.mean_and_deviation()
+    weights = dict(model.state_dict())
+    if head.out.bias is None and mean != 0:
+        raise UserError("head.bias=false: a public type has no mean of the training numbers; train with head.bias=true")
+    weights["head.out.weight"] = deviation * head.out.weight.detach()
+    if head.out.bias is not None:
+        weights["head.out.bias"] = mean + deviation * head.out.bias.detach()
+    return _build(model.config, weights | without_statistics(weights))
+
+
+def without_statistics(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The statistics of a model of numbers, if it is one, as those of no numbers."""
+    return {name: torch.zeros(tensor.shape) for name, tensor in weights.items() if name == "head.statistics"}
 
 
 def _build(config: Any, weights: dict[str, Tensor]) -> Any:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from regard.models import BertConfig
 from regard.models.bert import OUTPUTS
-from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, PublicHead, SettingTable, their_settings
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable, their_settings
+from regard.pretrained.public_heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
 SETTINGS: SettingTable = {

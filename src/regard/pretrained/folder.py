@@ -20,7 +20,7 @@ from regard.layers.transformer import Shape
 from regard.models import MODELS, Headed, Model, ModelConfig, Transformer, TransformerConfig
 from regard.pretrained.bert import ALBERT, BERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, without_outputs
-from regard.pretrained.convert import add_segment, to_public_form
+from regard.pretrained.convert import add_segment, fold_statistics, to_public_form, without_statistics
 from regard.pretrained.gpt import GPT2, OPENAI_GPT
 from regard.pretrained.marian import MARIAN, PEGASUS
 from regard.pretrained.t5 import T5
@@ -107,15 +107,16 @@ def build_model(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, T
     tensors = checkpoint_type.normalized(tensors)
     reader = ConfigReader(path / "config.json", settings)
     try:
-        config = checkpoint_type.read_model_config(reader, frozenset(tensors))
+        config, unused = checkpoint_type.read_model_config(reader, frozenset(tensors))
         expected = empty_weights(config, len(tensors))  # before memory is allocated for the model
     except UserError as error:  # from our config, whose message does not name the file
         if str(error).startswith(str(reader.path)):
             raise
         raise UserError(f"{reader.path}: {checkpoint_type.in_file_names(str(error))}; restore the file.") from error
     weight_table = checkpoint_type.model_weight_table(config)
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in unused}
     check_finite(tensors, path, "download or export the model again")
-    ours = to_ours(weight_table, tensors, path)
+    ours = to_ours(weight_table, tensors, path) | without_statistics(expected)
     theirs = {entry.ours: " + ".join(entry.theirs) for entry in weight_table}
     for name, tensor in expected.items():
         assert name in ours, f"the weight table has no entry for {name}"
@@ -186,7 +187,7 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     if isinstance(model, Transformer):
         model = to_public_form(model)
     if isinstance(model, Headed):
-        model = add_segment(model)
+        model = add_segment(fold_statistics(model))
     body, head = model.config.split()
     fits = kind is not None and type(body) is CHECKPOINT_TYPES[kind].config
     if kind is None or not fits or unsupported_settings(kind, model.config):
@@ -194,7 +195,7 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     checkpoint_type = CHECKPOINT_TYPES[kind]
     body = body if head is None else without_outputs(body)
     settings = {**kept, **checkpoint_type.write_config(body), "dtype": "float32"}
-    settings |= {} if head is None else checkpoint_type.heads[head.predicts].write_config(head)
+    settings |= {} if head is None else checkpoint_type.heads[head.predicts].write_config(head, kept)
     write_json(folder / "config.json", settings)
     tensors = {
         **to_theirs(checkpoint_type.model_weight_table(model.config), model.state_dict()),

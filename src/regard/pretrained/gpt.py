@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.heads import ClassHeadConfig
 from regard.models import GptConfig
 from regard.pretrained.checkpoint_type import (
     CheckpointType,
     ConfigReader,
-    PublicHead,
     Settings,
     SettingTable,
     their_settings,
 )
+from regard.pretrained.public_heads import text_heads, token_heads
 from regard.pretrained.weight_table import WeightEntry, entry, for_all_layers, weight_and_bias
 
 COMMON: SettingTable = {  # settings with the same names in files of GPT and of GPT-2
@@ -102,11 +101,6 @@ class Gpt2Type(CheckpointType):
         return found
 
 
-GPT2_CLASS_HEAD = PublicHead(
-    "GPT2ForSequenceClassification",
-    ClassHeadConfig(pool="last", hidden="none", bias=False),
-    (entry("score.weight", "out.weight"),),
-)
 GPT2 = Gpt2Type(
     GptConfig,
     SETTINGS,
@@ -114,10 +108,13 @@ GPT2 = Gpt2Type(
     write_gpt2_config,
     gpt2_weight_table,
     prefix="transformer.",
-    head_patterns=("lm_head.*", "score.*"),
+    head_patterns=("lm_head.*", "score.*", "classifier.*", "qa_outputs.*"),
     ignored=("*.attn.bias", "*.attn.masked_bias"),
     tied_copies={"lm_head.weight": "transformer.wte.weight"},
-    heads={"class": GPT2_CLASS_HEAD},
+    heads={
+        **text_heads("GPT2", "", "score", "none", pool="last"),
+        **token_heads("GPT2", "classifier_dropout", "hidden_dropout"),
+    },
 )
 
 # -- The first GPT: post-norm, and another activation ------------------------------------------------------------------
@@ -173,7 +170,8 @@ OPENAI_GPT = CheckpointType(
     write_openai_gpt_config,
     openai_gpt_weight_table,
     prefix="transformer.",
-    head_patterns=("lm_head.*",),
+    head_patterns=("lm_head.*", "score.*"),
     ignored=("*.attn.bias", "*.attn.masked_bias", "transformer.position_ids"),
     tied_copies={"lm_head.weight": "transformer.tokens_embed.weight"},
+    heads=text_heads("OpenAIGPT", "", "score", "none", pool="last"),
 )

@@ -65,9 +65,11 @@ def tag() -> Recipe:
 
     The file has a word on each line, and its tag in the column `data.column`, as in CoNLL-2003. The model is a
     bidirectional LSTM over words and their characters, with a conditional random field (Lample et al. 2016; Ma & Hovy
-    2016). `model.embedding=FILE` fills the word embeddings with vectors. `from=DIR` adds the states of another model to
-    the vectors of the words: a language model, a translator, or word vectors; `model.tune=true` trains it too.
-    `head=tag` leaves the random field out.
+    2016). `model.embedding=FILE` fills the word embeddings with vectors. `head=tag` leaves the random field out.
+
+    `from=DIR` trains a Transformer that reads sub-words, such as BERT, under a new head; the tag of a word is predicted
+    at its first sub-word (Devlin et al. 2019). Any other model in DIR (word vectors, ELMo, a translator) adds its
+    states to the vectors of the words; `model=bilstm` uses a Transformer so, too, and `model.tune=true` trains it.
     """
     return Recipe(
         name="tag",
@@ -89,4 +91,5 @@ def tag() -> Recipe:
             select="entity_f1",
         ),
         metrics=("entity_f1", "entity_precision", "entity_recall", "accuracy"),
+        finetune=("head=tag", "plan.rate=5e-5", "plan.epochs=5", "plan.decay=0.01", "plan.clip=1"),
     )

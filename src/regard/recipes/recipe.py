@@ -218,6 +218,9 @@ class Recipe:
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
     head: Annotated[Any | None, Table("head")] = None  # the output layer; none: that of the model, or of the task
+    finetune: tuple[
+        str, ...
+    ] = ()  # settings of a run that trains a model of another kind (from=DIR); it may change them
 
     def __repr__(self) -> str:
         parts = ", ".join(type(part).__name__ for part in (self.data, self.model, self.objective))

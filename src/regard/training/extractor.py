@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from regard.errors import UserError
 from regard.layers.mix import equal_width
 from regard.models.facts import GivesLayers
 from regard.recipes import KINDS, Recipe, change, find_recipe
+from regard.recipes.recipe import name_of
 from regard.tasks import Task
 from regard.training.warm_start import Transfer, WarmStart, module_names, warm_start_from, warm_started
 from regard.verbs.loaded import Loaded, load
@@ -69,15 +70,23 @@ Start = WarmStart | Extraction
 def started(name: str, settings: Sequence[str], path: str | Path, kinds: Kinds = KINDS) -> tuple[Recipe, Start]:
     """A recipe changed by settings, and what it takes from the model in `path`: its weights, or its states.
 
-    A model that reads words (`model=bilstm`) reads the states of any other model. Otherwise the new model starts from
+    A model that reads words (`model=bilstm`) reads the states of any other model. A recipe whose model is one trains a
+    model that `finetunes` instead, such as BERT, unless `model=bilstm` is stated. Otherwise the new model starts from
     the weights of the given one, which must be of its kind.
     """
     recipe, chosen = find_recipe(name, kinds), [one for one in settings if one.startswith("model=")]
-    if change(recipe, chosen, kinds).model.reads_words:
+    if (reader := change(recipe, chosen, kinds).model).reads_words:
         given = load(path, "cpu", kinds=kinds)
-        if not given.module.config.reads_words:
+        body = given.module.config.split()[0]
+        tunes = body.finetunes and body.direction == "forward" and given.tokenizer.kind != "char"
+        if not body.reads_words and (chosen or not tunes):
             found = extraction_from(given, path, kinds)
             return found.recipe_for(change(recipe, settings, kinds), kinds), found
+        own = {f"model.{one.name}" for one in fields(reader)} - {f"model.{one.name}" for one in fields(body)}
+        if stated := [one for one in settings if one.partition("=")[0] in own]:
+            kind = name_of(reader, kinds["model"])
+            why = f"from={path} is trained itself, and has no such setting"
+            raise UserError(f"{stated[0]}: {why}; add model={kind} to read its states as features.")
     return warm_started(recipe, settings, warm_start_from(path, kinds), path, kinds)
 
 

@@ -186,7 +186,8 @@ def prepare(
     else:
         limit, train = _longest_row(config), corpus.train
         if task.pieces is not None:
-            train = [one for some in task.pieces(fields, train, recipe.data, limit) for one in some]
+            most = None if limit is None else min(limit, recipe.plan.batch_tokens)
+            train = [one for some in task.pieces(fields, train, recipe.data, most) for one in some]
         columns = encode(cut_to(fields, limit), train, report)
         texts = texts_of_a_row(fields, columns)
         if texts > 1 and config.split()[1] is None:

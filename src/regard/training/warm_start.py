@@ -15,8 +15,8 @@ from torch import Tensor
 from regard.checkpoint import read_step
 from regard.config import Kinds, format_value
 from regard.data.example import Tokens
-from regard.data.fields import Field, InputText, LabelField, TextField, fit_fields, read_tokenizer
-from regard.data.spelled import SpelledText
+from regard.data.fields import Field, LabelField, TextField, fit_fields, read_tokenizer
+from regard.data.spelled import SPELLED, SpelledText
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.heads import HeadConfig
@@ -64,7 +64,7 @@ class WarmStart(NamedTuple):
         texts, kept = iter(self.tokenizers), self.others if self._keeps_head(recipe) else {}
         fields: dict[str, Field] = {}
         for name, kind in task.fields.items():
-            if self.words is not None and kind is InputText:
+            if self.words is not None and kind in SPELLED:
                 fields[name] = self.words
             elif issubclass(kind, TextField):
                 fields[name] = kind(next(texts))
@@ -193,7 +193,9 @@ def warm_started(
     kept = head is not None and "head" not in stated and head.predicts in _heads_of(data, kinds)
     if kept:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
-    given = given._replace(finetune=_finetuning(given.finetune, body, data, stated, tables))
+    advised = () if is_kind(body, type(recipe.model)) else recipe.finetune
+    advised = tuple(one for one in advised if not (kept and one.startswith("head=")))
+    given = given._replace(finetune=_finetuning((*advised, *given.finetune), body, data, stated, tables))
     try:
         recipe = change(recipe, [*own, *given.finetune, *changes], tables)
     except UserError as error:

@@ -27,10 +27,10 @@ from regard.errors import UserError, nearest
 from regard.file_io import as_user_error, check_finite, remove, temporary_path, write_file, write_json
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
-from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
 from regard.pretrained.elmo import OPTIONS, WEIGHTS, write_elmo
 from regard.pretrained.folder import GENERATION, INDEX
+from regard.pretrained.public_heads import HEAD_SETTINGS, label_settings
 from regard.stored import average as averaged
 from regard.stored import check_weights
 from regard.verbs.loaded import Loaded, load
@@ -188,12 +188,15 @@ def _to_ctranslate2(model: Loaded, folder: Path) -> str:
 
 def _to_transformers(model: Loaded, folder: Path) -> str:
     settings = _settings(model)
-    labels = model.fields.get("label")
-    if isinstance(labels, LabelField):
+    labels = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
+    if model.public is None:  # of the head of the checkpoint that training started from
+        settings = {name: value for name, value in settings.items() if name not in HEAD_SETTINGS}
+    if labels is not None:
         settings |= label_settings(labels.names)
-        settings.pop("num_labels", None)  # of the classes before training
-        if settings.get("pad_token_id") is None:  # GPT-2: its classifier reads the last token that is not padding
-            settings["pad_token_id"] = model.tokenizer.special_tokens.pad
+        settings.pop("num_labels", None)
+    if model.module.config.one_per_text and settings.get("pad_token_id") is None:
+        # GPT-2: its classifier reads the last token that is not padding.
+        settings["pad_token_id"] = model.tokenizer.special_tokens.pad
     generation = settings.pop(GENERATION, None)
     kind = write_model(model.module, folder, settings, settings.get("model_type"))
     if model.module.config.causal:

@@ -31,10 +31,10 @@ from regard.file_io import read_object
 from regard.metrics import Metric
 from regard.models import Model, TwoDirections, WordVectorsConfig, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
-from regard.pretrained.checkpoint_type import label_names
 from regard.pretrained.elmo import OPTIONS, is_elmo, read_elmo
 from regard.pretrained.folder import convert_module
 from regard.pretrained.hub import resolve_hub_path
+from regard.pretrained.public_heads import label_names
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
 from regard.stored import load_model, read_fields, stored_recipe
@@ -162,8 +162,7 @@ class Loaded:
             if isinstance(each, JoinedText):
                 encoded: Sequence[Any] = replace(each, longest=longest).encode(values)
             elif longest is not None and isinstance(each, TextField):
-                ids = each.tokenizer.encode_batch(values)
-                encoded = [each.wrap(one[: each.room(longest)]) for one in ids]
+                encoded = each.shortened(values, longest)
             else:
                 encoded = each.encode(values)
                 if isinstance(each, NumbersField | TagsField):  # one at each place, or one of all
@@ -462,10 +461,11 @@ def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], fol
     tokenizers = [tokenizer for tokenizer in (source, target) if tokenizer is not None]
     kinds = task_of(module.config).fields
     fields: dict[str, Field] = {name: kind(one) for (name, kind), one in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
-    if fields and LabelField in kinds.values():
-        names = label_names(settings, path / "config.json")
+    for name, kind in kinds.items() if fields else ():
+        if not issubclass(kind, LabelField):
+            continue
         try:
-            fields["label"] = LabelField(names)
+            fields[name] = kind(label_names(settings, path / "config.json"))
         except UserError as error:
             raise UserError(f"{path / 'config.json'}: id2label: {error}") from error
     return Loaded(path, module, torch.device("cpu"), fields, public=settings)

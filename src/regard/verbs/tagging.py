@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.batches import collate
-from regard.data.fields import TagsField
+from regard.data.fields import TagsField, TextField
+from regard.data.flat import Row
+from regard.data.word_pieces import PieceText
 from regard.entities import Entity, entities, names_entities
 from regard.errors import UserError
 from regard.heads import best_tags, tag_sequences
 from regard.layers.crf import LinearChain
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, text_rows
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 
+ALL = slice(None)  # all words of a text
 MARK, ZWJ = "\u0300", "\u200d"  # a combining mark, for all of them; the joiner of the parts of an emoji
 INSIDE = "\u00ad\u200c"  # a soft hyphen and the zero-width non-joiner, which stand between the letters of a word
 LETTERS = rf"[^\W_](?:[^\W_]|{MARK}|{ZWJ})*"  # letters and digits, with the marks of letters
@@ -106,7 +112,7 @@ def _tagged(
 
 
 class _Batch(NamedTuple):
-    """Some of the texts, by number, and the tags of their words; the logits (B, T, L) and the best tags (B, T)."""
+    """Some of the texts, by number, and the tags of their words; the logits (B, W, L) and the best tags (B, W)."""
 
     rows: list[int]
     tags: list[list[str]]
@@ -119,18 +125,40 @@ class _Batch(NamedTuple):
 def _batches(model: Loaded, texts: Sequence[str], batch_tokens: int) -> Iterator[_Batch]:
     """The texts in batches of about the same length, with their best tags."""
     model.expect("tag", model.predicts("tag") and not model.module.config.numbers)
-    names = tag_names(model)
-    inputs = text_rows(model, texts, model.read(texts))
-    lengths = [len(row[next(iter(row))]) for row in inputs]
-    with pause_recording(model.module):
-        for rows in grouped(lengths, batch_tokens):
-            batch = collate([inputs[row] for row in rows], model.task).to(model.device)
-            real = batch.real["tokens"]
-            with model.autocast():
-                logits = model.module(batch)
-            best = best_tags(model.module, logits, real)
-            tags = [[names[tag] for tag in found[: lengths[row]]] for row, found in zip(rows, best.tolist())]
-            yield _Batch(rows, tags, logits, best, real)
+    names, found = tag_names(model), _word_logits(model, texts, batch_tokens)
+    lengths = [len(one) for one in found]
+    for rows in grouped(lengths, batch_tokens):
+        logits = pad_sequence([found[row] for row in rows], batch_first=True)
+        logits = F.pad(logits, (0, 0, 0, 1)) if not logits.shape[1] else logits  # texts without words
+        real = torch.arange(logits.shape[1], device=logits.device) < torch.tensor(
+            [[lengths[row]] for row in rows], device=logits.device
+        )
+        best = best_tags(model.module, logits, real)
+        tags = [[names[tag] for tag in some[: lengths[row]]] for row, some in zip(rows, best.tolist())]
+        yield _Batch(rows, tags, logits, best, real)
+
+
+def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list[Tensor]:
+    """The logits (W, L) of the words of each text; a text that is longer than the model reads is read in windows."""
+    name, field = next((name, each) for name, each in model.fields.items() if isinstance(each, TextField))
+    empty = {other: np.empty(0, np.int64) for other in model.fields}
+    rows, kept, owners = list[Row](), list[slice](), list[int]()
+    for number, array in enumerate(field.encode([text.strip() for text in texts])):
+        whole = np.asarray(array, np.int64)
+        for part, keep in field.windows(whole, model.longest) if isinstance(field, PieceText) else [(whole, ALL)]:
+            rows.append({**empty, name: part})
+            kept.append(keep)
+            owners.append(number)
+    found: dict[int, Tensor] = {}
+    with pause_recording(model.module), model.autocast():
+        for group in grouped([len(row[name]) for row in rows], batch_tokens):
+            batch = collate([rows[place] for place in group], model.task).to(model.device)
+            logits, words = model.module(batch), batch.fields.get("words", batch.real["tokens"])
+            found |= zip(group, logits[words].split(words.sum(1).tolist()))
+    parts = list[list[Tensor]]([] for _ in texts)
+    for place, owner in enumerate(owners):
+        parts[owner].append(found[place][kept[place]])
+    return [torch.cat(some) for some in parts]
 
 
 def tag_names(model: Loaded) -> tuple[str, ...]:

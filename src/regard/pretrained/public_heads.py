@@ -1,0 +1,165 @@
+"""Heads of public checkpoints: the classes of `transformers` that have them; their settings and tensors, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from regard.errors import UserError
+from regard.heads import (
+    HEADS,
+    ChoiceHeadConfig,
+    ClassHeadConfig,
+    LabelsHeadConfig,
+    NumberHeadConfig,
+    SpanHeadConfig,
+    TagHeadConfig,
+)
+from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
+
+LABELS, LABEL_IDS, PROBLEM, THRESHOLD = "id2label", "label2id", "problem_type", "threshold"
+ONE_LABEL, NUMBER, SEVERAL_LABELS = "single_label_classification", "regression", "multi_label_classification"
+# The settings of a config.json that belong to a head, and not to the body.
+HEAD_SETTINGS = (LABELS, LABEL_IDS, PROBLEM, THRESHOLD, "num_labels")
+
+
+@dataclass(frozen=True)
+class PublicHead:
+    """A head of a public type: the class of `transformers` that has it, and how settings and tensors map to ours."""
+
+    architecture: str
+    config: Any  # our head, with the settings that all heads of this class have
+    weights: tuple[WeightEntry, ...]  # our names are those inside the head
+    dropout: tuple[str, ...] = ()  # their names of the dropout: the first one that a file has counts
+    problem: str = ""  # the problem_type, for a class that has one of several heads; empty: it has one head
+    outputs: int = 0  # the number of labels, for a class whose head always has so many; 0: any number
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its tensors."""
+        return frozenset(name for entry in self.weights for name in entry.theirs)
+
+    def is_in(self, settings: Mapping[str, Any], names: frozenset[str], path: object) -> bool:
+        """Whether a checkpoint with these settings and tensors has this head."""
+        classes = settings.get("architectures") or [self.architecture]
+        if not self.names <= names or self.architecture not in classes:
+            return False
+        return not self.problem or self.problem == problem_type(settings, path)
+
+    def read_config(self, settings: Mapping[str, Any], path: object) -> Any:
+        """Our settings of the head, from a config.json."""
+        dropout = [settings[name] for name in self.dropout if settings.get(name) is not None]
+        found: dict[str, Any] = {"dropout": float(next(iter(dropout), 0.0))}
+        if "labels" in _settings(self.config):
+            found["labels"] = len(label_names(settings, path))
+        if THRESHOLD in _settings(self.config) and settings.get(THRESHOLD) is not None:
+            found[THRESHOLD] = settings[THRESHOLD]
+            if not isinstance(found[THRESHOLD], float):
+                raise UserError(f"{path}: {THRESHOLD}={found[THRESHOLD]!s:.20}: give a probability, such as 0.5.")
+        return replace(self.config, **found)
+
+    def write_config(self, head: Any, kept: Mapping[str, Any]) -> dict[str, Any]:
+        """Their settings. ``kept`` are those of the original checkpoint; its names of labels stay if they fit."""
+        written = {"architectures": [self.architecture], **dict.fromkeys(self.dropout[:1], head.dropout)}
+        written |= {PROBLEM: self.problem} if self.problem else {}
+        written |= {THRESHOLD: head.threshold} if THRESHOLD in _settings(head) else {}
+        if self.outputs and len(label_names(kept, "config.json")) != self.outputs:
+            written |= label_settings(tuple(f"LABEL_{number}" for number in range(self.outputs)))
+        return written
+
+    def unsupported(self, head: Any) -> list[str]:
+        """The settings of a head of ours, as name=value, that this head cannot have."""
+        if type(head) is not type(self.config):
+            return [f"head={next((name for name, kind in HEADS.items() if kind is type(head)), head.predicts)}"]
+        differ = [name for name in ("pool", "hidden", "inner", "bias") if name in _settings(head)]
+        return [
+            f"head.{name}={getattr(head, name)}" for name in differ if getattr(head, name) != getattr(self.config, name)
+        ]
+
+
+def _settings(head: Any) -> set[str]:
+    return {one.name for one in fields(head)}
+
+
+def text_heads(
+    name: str, hidden: str, out: str, activation: str, *dropout: str, pool: str = "first"
+) -> dict[str, PublicHead]:
+    """The heads of …ForSequenceClassification: classes, labels, or a number.
+
+    `hidden` and `out` are their names of the two layers; without a hidden layer, the other one has no bias.
+    """
+    if hidden:
+        weights = (*weight_and_bias(hidden, "hidden"), *weight_and_bias(out, "out"))
+    else:
+        weights = (entry(f"{out}.weight", "out.weight"),)
+    kinds: dict[str, Any] = {ONE_LABEL: ClassHeadConfig, NUMBER: NumberHeadConfig, SEVERAL_LABELS: LabelsHeadConfig}
+    return {
+        kind.predicts: PublicHead(
+            f"{name}ForSequenceClassification",
+            kind(pool=pool, hidden=activation, bias=bool(hidden)),
+            weights,
+            dropout,
+            problem,
+            outputs=1 if problem == NUMBER else 0,
+        )
+        for problem, kind in kinds.items()
+    }
+
+
+def token_heads(name: str, *dropout: str) -> dict[str, PublicHead]:
+    """The heads that read every token: …ForTokenClassification and …ForQuestionAnswering."""
+    tags, spans = (tuple(weight_and_bias(theirs, "out")) for theirs in ("classifier", "qa_outputs"))
+    return {
+        "tag": PublicHead(f"{name}ForTokenClassification", TagHeadConfig(), tags, dropout),
+        "span": PublicHead(f"{name}ForQuestionAnswering", SpanHeadConfig(), spans, outputs=2),
+    }
+
+
+def choice_head(name: str, hidden: str, activation: str, *dropout: str) -> dict[str, PublicHead]:
+    """The head of …ForMultipleChoice; `hidden` is their name of the first of its two layers."""
+    config: Any = ChoiceHeadConfig
+    return {
+        "choice": PublicHead(
+            f"{name}ForMultipleChoice",
+            config(pool="first", hidden=activation, bias=True),
+            (*weight_and_bias(hidden, "hidden"), *weight_and_bias("classifier", "out")),
+            dropout,
+        )
+    }
+
+
+def problem_type(settings: Mapping[str, Any], path: object) -> str:
+    """What the head of …ForSequenceClassification predicts; if the file does not say, one label is a number."""
+    labels = len(label_names(settings, path))
+    found = settings.get(PROBLEM)
+    if found not in (None, ONE_LABEL, NUMBER, SEVERAL_LABELS):
+        known = f"{ONE_LABEL}, {SEVERAL_LABELS} and {NUMBER}"
+        raise UserError(f"{path}: {PROBLEM}={found!s:.60}: is not supported, only {known} are.")
+    if (found == NUMBER and labels != 1) or (found == ONE_LABEL and labels == 1):
+        wanted = "one number per text, so one label" if found == NUMBER else "one of several labels"
+        raise UserError(f"{path}: {PROBLEM}={found}, but {LABELS} has {labels}: this predicts {wanted}; correct them.")
+    return str(found or (NUMBER if labels == 1 else ONE_LABEL))
+
+
+def label_names(settings: Mapping[str, Any], path: object) -> tuple[str, ...]:
+    """The names of the classes in a config.json, in the order of their numbers; without any, as `transformers` does."""
+    named, count = settings.get(LABELS), settings.get("num_labels")
+    if named:
+        numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
+        if not numbers or set(named) != set(numbers):
+            raise UserError(f"{path}: {LABELS} has no name for each number from 0 on; number its classes 0, 1, 2 …")
+        if not all(isinstance(name, str | int) for name in named.values()):
+            raise UserError(f"{path}: {LABELS} has a class name that is no text; give each class a name.")
+        return tuple(str(named[number]) for number in numbers)
+    if count is not None and (type(count) is not int or count < 1):
+        raise UserError(f"{path}: num_labels={count}: give the number of classes.")
+    return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
+
+
+def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
+    """The settings of a config.json that name the classes."""
+    return {
+        LABELS: {str(at): name for at, name in enumerate(names)},
+        LABEL_IDS: {name: at for at, name in enumerate(names)},
+    }

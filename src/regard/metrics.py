@@ -314,6 +314,18 @@ METRICS: dict[str, Metric] = {
         format="percent",
         sums=("right",),
     ),
+    **{
+        f"replaced_{name}": Metric(
+            f"{name} of replaced tokens",
+            "sums",
+            lambda sums, counts, of=of: sums["detected"] / sums[of] if sums[of] else None,  # type: ignore[misc]
+            lower_is_better=False,
+            format="percent",
+            sums=("detected", of),
+            heads=("replaced",),
+        )
+        for name, of in (("precision", "flagged"), ("recall", "replaced"))
+    },
     "recalled": Metric(
         "recalled",
         "sums",

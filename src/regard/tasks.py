@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from regard.objectives import (
     NegativeSampling,
     Recall,
     Regression,
+    ReplacedTokens,
     TeacherForcing,
 )
 
@@ -128,6 +129,13 @@ def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generato
         fields["targets"] = rows.padded("targets", widths["text"], IGNORED)
         counts["targets"] = int((fields["targets"] != IGNORED).sum())
     return Batch(fields, {"tokens": rows.real("text", widths["text"])}, counts)
+
+
+def with_draws(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A text that is read whole, and the number by which the token of each masked place is sampled."""
+    batch = whole_text(rows, widths, random)
+    draws = {"draws": rows.padded("draws", widths["text"])} if rows.has("draws") else {}
+    return replace(batch, fields={**batch.fields, **draws})
 
 
 def words_in_context(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
@@ -267,6 +275,16 @@ TASKS: dict[str, Task] = {
         head="masked",
         objective=MaskedTokens,
         metrics=("perplexity",),
+    ),
+    "replaced": Task(
+        name="replaced",
+        verb="score",
+        fields={"text": MaskedText},
+        widths=_axes("text"),
+        collate=with_draws,
+        head="replaced",
+        objective=ReplacedTokens,
+        metrics=("accuracy", "replaced_precision", "replaced_recall"),
     ),
     "context": Task(
         name="context",

@@ -54,6 +54,25 @@ class MaskTokens:
         return rows.replaced(text=shown, targets=np.where(chosen, text, IGNORED))
 
 
+@dataclass(frozen=True)
+class MaskAndDraw:
+    """Mask some tokens of a text, and draw a number from 0 to 1 for each place, as ``draws``.
+
+    By its number a generator samples the token of a masked place (Clark et al. 2020, section 3). The number is drawn
+    here, so that a batch has the same tokens on every device and at every evaluation.
+    """
+
+    mask: MaskTokens
+
+    def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
+        """The lengths stay as they are."""
+        return self.mask.lengths(lengths)
+
+    def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
+        masked = self.mask(rows, random)
+        return masked.replaced(draws=random.random(int(masked.lengths("text").sum()), np.float32))
+
+
 def masked_count(lengths: Lengths, fraction: float) -> Lengths:
     """How many places of a text are chosen: a function of its length alone."""
     return np.minimum(np.ceil(lengths * fraction - ROUNDING).astype(np.int64), lengths - WRAPPED).clip(0)

@@ -40,7 +40,7 @@ class BertConfig(Shape, Facts):
 
     causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("masked",)
+    predicts: ClassVar[tuple[str, ...]] = ("masked", "replaced")
     input_embedding: ClassVar[str] = "embedding.tokens"
     takes_head: ClassVar[bool] = True
 
@@ -71,6 +71,9 @@ class BertConfig(Shape, Facts):
             raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
         if self.positions == "xl":
             raise UserError("model.positions=xl: works only for causal language models; use relative or t5")
+        # What this model predicts; one without output layers can get that of masked tokens (`with_output`).
+        predicted = tuple(name for name in type(self).predicts if name in self.outputs)
+        object.__setattr__(self, "predicts", predicted or ("masked",))
 
     @property
     def token_vocab(self) -> int:

@@ -11,6 +11,7 @@ from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.regularised import RegularisedActivations
+from regard.objectives.replaced import ReplacedTokens
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
@@ -33,6 +34,7 @@ __all__ = [
     "Recall",
     "Regression",
     "RegularisedActivations",
+    "ReplacedTokens",
     "TeacherForcing",
     "exposure",
 ]

@@ -37,6 +37,7 @@ from regard.objectives import (
     Recall,
     Regression,
     RegularisedActivations,
+    ReplacedTokens,
     TeacherForcing,
 )
 from regard.objectives.objective import UPDATES
@@ -86,6 +87,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "professor": ProfessorForcing,
     "guided": GuidedAlignment,
     "masked": MaskedTokens,
+    "replaced": ReplacedTokens,
     "classify": Classification,
     "regression": Regression,
     "binary": BinaryAnswers,

@@ -19,10 +19,12 @@ from regard.data.flat import Row, Rows, Values
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.decode import Penalty
 from regard.errors import UserError
+from regard.file_io import load_tensors
 from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
 from regard.tasks import Task
-from regard.training.folder import RunState
+from regard.training.folder import TRAINER, RunState
+from regard.training.loop import OWN
 from regard.training.parallel import ALONE, Share
 from regard.verbs.captioning import AT_ONCE, caption
 from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
@@ -110,6 +112,7 @@ def _sum_terms(
     tokens at every evaluation.
     """
     objective = model.task.objective()
+    own = (model.own or own_module(model)) if objective.needs_own else None
 
     @torch.no_grad()
     def work(lane: Iterable[Batch]) -> tuple[dict[str, float], dict[str, int]]:
@@ -117,7 +120,7 @@ def _sum_terms(
         for batch in lane:  # the sums stay on the device until the end of the lane: no synchronisation
             counts = _added(counts, objective.count(batch))
             with model.autocast():
-                found, state = objective(model.module, batch.to(model.device), 0, state=state)
+                found, state = objective(model.module, batch.to(model.device), 0, own, state)
             sums = _added(sums, {name: value.double() for name, value in found.items()})
         return {name: float(value) for name, value in sums.items()}, counts
 
@@ -128,6 +131,18 @@ def _sum_terms(
     if not counts or not any(counts.values()):
         raise UserError("the examples have nothing to predict: a text needs two tokens; give longer ones.")
     return sums, counts
+
+
+def own_module(model: Loaded) -> nn.Module | None:
+    """What the objective trained beside the model, as the step of its run has it; None for a public checkpoint."""
+    if model.recipe is None:
+        return None
+    own: nn.Module | None = model.recipe.objective.modules(model.module, model.fields)
+    if own is not None:
+        step = model.path if model.path.name.isdecimal() else model.path / "steps" / f"{model.step:06d}"
+        tensors = load_tensors(step / TRAINER)
+        own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
+    return own and own.to(next(model.module.parameters())).eval()
 
 
 def predictions(

@@ -26,7 +26,7 @@ from regard.data.fields import (
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
-from regard.data.streams import RunningText
+from regard.data.streams import MaskedRunningText, RunningText
 from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
@@ -262,6 +262,16 @@ TASKS: dict[str, Task] = {
         name="masked",
         verb="fill",
         fields={"text": MaskedText},
+        widths=_axes("text"),
+        collate=whole_text,
+        head="masked",
+        objective=MaskedTokens,
+        metrics=("perplexity",),
+    ),
+    "masked running": Task(
+        name="masked running",
+        verb="fill",
+        fields={"text": MaskedRunningText},
         widths=_axes("text"),
         collate=whole_text,
         head="masked",

@@ -72,6 +72,7 @@ class TextField:
 
     tokenizer: Tokenizer
     mask: ClassVar[str | None] = None  # how a masked token is written, for fields that have one
+    running: ClassVar[bool] = False  # whether all examples together are one text, which is read in windows
 
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:

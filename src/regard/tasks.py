@@ -21,12 +21,14 @@ from regard.data.fields import (
     MaskedText,
     NumberField,
     NumbersField,
+    SpanSource,
+    SpanTarget,
     TagsField,
     TargetText,
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
-from regard.data.streams import RunningText
+from regard.data.streams import MaskedRunningText, RunningText, SpanRunningSource
 from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
@@ -37,6 +39,7 @@ from regard.objectives import (
     Recall,
     Regression,
     ReplacedTokens,
+    SpanCorruption,
     TeacherForcing,
 )
 
@@ -60,6 +63,7 @@ class Task:
     head: str  # what the model must predict; the configs of models list in `predicts` what they can
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
+    made: tuple[str, ...] = ()  # the fields that are made by the corruption of an objective, see `Objective.makes`
     rows: Callable[[Columns, int], list[Row]] = one_row
     validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
@@ -285,6 +289,48 @@ TASKS: dict[str, Task] = {
         head="replaced",
         objective=ReplacedTokens,
         metrics=("accuracy", "replaced_precision", "replaced_recall"),
+    ),
+    "masked running": Task(
+        name="masked running",
+        verb="fill",
+        fields={"text": MaskedRunningText},
+        widths=_axes("text"),
+        collate=whole_text,
+        head="masked",
+        objective=MaskedTokens,
+        metrics=("perplexity",),
+    ),
+    "replaced running": Task(
+        name="replaced running",
+        verb="score",
+        fields={"text": MaskedRunningText},
+        widths=_axes("text"),
+        collate=with_draws,
+        head="replaced",
+        objective=ReplacedTokens,
+        metrics=("accuracy", "replaced_precision", "replaced_recall"),
+    ),
+    "infill": Task(
+        name="infill",
+        verb="fill",
+        fields={"source": SpanSource, "target": SpanTarget},
+        widths=_axes("source", predicted="target"),
+        collate=translation,
+        head="target",
+        objective=SpanCorruption,
+        metrics=("perplexity",),
+        made=("target",),
+    ),
+    "infill running": Task(
+        name="infill running",
+        verb="fill",
+        fields={"source": SpanRunningSource, "target": SpanTarget},
+        widths=_axes("source", predicted="target"),
+        collate=translation,
+        head="target",
+        objective=SpanCorruption,
+        metrics=("perplexity",),
+        made=("target",),
     ),
     "context": Task(
         name="context",

@@ -72,6 +72,7 @@ class TextField:
 
     tokenizer: Tokenizer
     mask: ClassVar[str | None] = None  # how a masked token is written, for fields that have one
+    running: ClassVar[bool] = False  # whether all examples together are one text, which is read in windows
 
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
@@ -395,6 +396,12 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: 
         else:
             fields[name] = kind.fit((getattr(example, name) for example in examples), name, data)
     return fields
+
+
+def running_field(fields: Mapping[str, Field]) -> tuple[str, TextField] | None:
+    """The name and the field of the running text of a task; None if its examples are texts of their own."""
+    texts = ((name, each) for name, each in fields.items() if isinstance(each, TextField) and each.running)
+    return next(texts, None)
 
 
 def in_direction(fields: Mapping[str, Field], direction: Direction) -> dict[str, Field]:

@@ -13,6 +13,7 @@ from regard.objectives.professor import ProfessorForcing
 from regard.objectives.regularised import RegularisedActivations
 from regard.objectives.replaced import ReplacedTokens
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
+from regard.objectives.spans import SpanCorruption
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Regression",
     "RegularisedActivations",
     "ReplacedTokens",
+    "SpanCorruption",
     "TeacherForcing",
     "exposure",
 ]

@@ -177,6 +177,7 @@ class Objective(Protocol):
     measures: ClassVar[tuple[str, ...]] = ()  # sums beside the terms, which some metrics need
     plan_settings: ClassVar[tuple[str, ...]] = UPDATES  # the settings of UPDATES that its trainer reads
     needs: ClassVar[tuple[str, ...]] = ()  # fields that a task must have beside those that all with such a head have
+    makes: ClassVar[tuple[str, ...]] = ()  # fields that its corruption makes of the others
     needs_own: ClassVar[bool] = False  # whether its own module is needed to evaluate a model, too
 
     @property

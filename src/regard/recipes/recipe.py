@@ -38,6 +38,7 @@ from regard.objectives import (
     Regression,
     RegularisedActivations,
     ReplacedTokens,
+    SpanCorruption,
     TeacherForcing,
 )
 from regard.objectives.objective import UPDATES
@@ -88,6 +89,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "guided": GuidedAlignment,
     "masked": MaskedTokens,
     "replaced": ReplacedTokens,
+    "spans": SpanCorruption,
     "classify": Classification,
     "regression": Regression,
     "binary": BinaryAnswers,
@@ -251,7 +253,8 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
 
 def can_train(objective: Any, task: Task) -> bool:
     """Whether an objective (or its class) can train a model for a task."""
-    return task.head in objective.heads and set(objective.needs) <= set(task.fields)
+    fits = task.head in objective.heads and set(objective.needs) <= set(task.fields)
+    return fits and set(objective.makes) == set(task.made)
 
 
 def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:

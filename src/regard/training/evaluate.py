@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,8 +14,9 @@ from regard.alignment import merge
 from regard.class_scores import Flags
 from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
+from regard.data.fields import TextField, running_field
 from regard.data.flat import Row, Rows, Values
-from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
+from regard.data.streams import RunningText, contiguous, encode_running, in_order, rows_in_order, window_of
 from regard.decode import Penalty
 from regard.errors import UserError
 from regard.file_io import load_tensors
@@ -207,22 +207,28 @@ def _lanes(
     A lane has the batches that are read one after the other. It has many batches if the model carries a state on
     contiguous text, else one.
     """
-    if (field := running_text(model)) is not None:
+    task, window = model.task, 0
+    name, field = running_field(model.fields) or ("", None)
+    if field is not None:
         assert model.recipe is not None
         data = model.recipe.data
         (text, _), window = encode_running(field.tokenizer, examples), window_of(data, model.longest)
+    if isinstance(field, RunningText):
         if data.order == "contiguous" and model.module.config.carries:
             yield from contiguous(text, window)
         else:
             yield from ([batch] for batch in in_order(text, window, batch_tokens))
         return
-    rows = encoded(model, examples)
-    axes = model.task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
-    lengths = [max(len(row[name]) for name in axes) for row in rows]
-    for number, group in zip(count(), grouped(lengths, batch_tokens)):
-        some = Rows.of([rows[place] for place in group])
+    if field is not None:
+        groups = rows_in_order(text, field, task, corruption, window, batch_tokens, name)
+    else:
+        rows = encoded(model, examples)
+        axes = task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
+        lengths = [max(len(row[name]) for name in axes) for row in rows]
+        groups = (Rows.of([rows[place] for place in group]) for group in grouped(lengths, batch_tokens))
+    for number, some in enumerate(groups):
         random = np.random.default_rng((0, number))
-        yield [collate(some if corruption is None else corruption(some, random), model.task)]
+        yield [collate(some if corruption is None else corruption(some, random), task)]
 
 
 def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:
@@ -230,10 +236,10 @@ def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int
     return (batch for lane in _lanes(model, examples, batch_tokens, None) for batch in lane)
 
 
-def running_text(model: Loaded) -> RunningText | None:
+def running_text(model: Loaded) -> TextField | None:
     """The text field of a model that was trained on running text."""
-    text = model.fields.get("text")
-    return text if isinstance(text, RunningText) else None
+    _, field = running_field(model.fields) or ("", None)
+    return field
 
 
 def _captions(

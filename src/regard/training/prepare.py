@@ -21,6 +21,7 @@ from regard.data.streams import (
     Running,
     RunningText,
     Streams,
+    WindowRows,
     Windows,
     encode_running,
     encode_sample,
@@ -174,8 +175,8 @@ def prepare(
             field.encode([getattr(example, name) for example in corpus.valid])
     batches: Batches | Windows | Sentences
     text, encoded = fields.get("text"), 1.0
-    if isinstance(text, RunningText):
-        batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
+    if running_field(fields):
+        batches, encoded = _windows(recipe, task, corpus, config, fields, report, whole, ranks)
     elif isinstance(text, WordText):
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
@@ -205,7 +206,7 @@ def prepare(
         warnings=(
             *corpus.warnings,
             *doubts,
-            *_warnings(recipe, config, corpus, running=isinstance(text, RunningText | WordText)),
+            *_warnings(recipe, config, corpus, running=not isinstance(batches, Batches)),
         ),
     )
 
@@ -271,14 +272,17 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
 
 def _windows(
     recipe: Recipe,
+    task: Task,
     corpus: Corpus,
     config: ModelConfig,
-    text: RunningText,
+    fields: Mapping[str, Field],
     report: Report | None,
     whole: bool,
     ranks: int,
 ) -> tuple[Windows, float]:
     """The windows of the training text, and the fraction of the text that they cover."""
+    text = fields["text"]
+    assert isinstance(text, TextField)
     plan, window = recipe.plan, window_of(recipe.data, config.longest)
     if not whole and (sample := encode_sample(text.tokenizer, corpus.train)):
         ids, part, key = *sample, ""
@@ -293,7 +297,10 @@ def _windows(
             raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
         lanes = plan.accumulate * ranks
         return Streams(ids, window, plan.batch_tokens, plan.seed, lanes, key, recipe.data.spread), part
-    return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
+    if isinstance(text, RunningText):
+        return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
+    corruption = recipe.objective.corruption(fields)
+    return WindowRows(ids, text, task, window, plan.batch_tokens, plan.seed, key, corruption), part
 
 
 def _longest_row(config: ModelConfig) -> int | None:

@@ -39,8 +39,9 @@ def score(
     piece has no probability; a line of one such piece has no perplexity (-). With --tokens each piece has a line of its
     own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability. A model
     that reads backward predicts each piece from those after it, and the beginning last; the pieces stay in reading
-    order. A model of both directions gives its backward answer after its forward one, in three more columns. A blank
-    line is answered by a blank line. The perplexity of all lines goes to standard error.
+    order. A model of both directions gives its backward answer after its forward one, in three more columns. ELECTRA
+    tells how probable it is that each piece is the original one, and was not replaced. A blank line is answered by a
+    blank line. The perplexity of all lines goes to standard error.
 
     \b
     Examples:
@@ -51,6 +52,7 @@ def score(
     from regard import verbs
     from regard.metrics import perplexity
     from regard.render.formatting import format_number
+    from regard.verbs.scoring import can_score
 
     def cells(one: "Scored") -> list[str]:
         more = [] if one.backward is None else [one.backward]
@@ -64,7 +66,7 @@ def score(
         return found
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("score", (model.module.config.causal and not model.reads_images) or bool(model.halves))
+    model.expect("score", can_score(model))
     backward = model.reads_backward
     total, count, single = 0.0, 0, 0
     for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):

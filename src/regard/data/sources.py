@@ -50,7 +50,7 @@ class Pairs:
 class Lines:
     """Your own text for a language model: each line of a file, or each cell of a column, is an example."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("language", "two-way language", "masked", "replaced", "context")
+    tasks: ClassVar[tuple[str, ...]] = ("language", "two-way language", "masked", "replaced", "infill", "context")
 
     train: str = ""  # the file of the training text
     valid: str = ""  # the file of the validation text; if empty, 2 % of the training lines are held out

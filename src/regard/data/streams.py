@@ -18,7 +18,7 @@ import torch
 from regard.data.batches import FILLER, IGNORED, Batch, Collation, Corruption
 from regard.data.download import CURE
 from regard.data.example import Corpus, Text, Tokens
-from regard.data.fields import MaskedText, TextField
+from regard.data.fields import MaskedText, SpanSource, TextField
 from regard.data.files import find_data, opened, read_text
 from regard.data.flat import Lengths, Rows, Values, digest
 from regard.data.text_files import Report, TextExamples, TextFile, passages
@@ -37,7 +37,13 @@ LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewe
 class Book:
     """Your own running text: one file, read as a whole with its line ends."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("running", "two-way running", "masked running")
+    tasks: ClassVar[tuple[str, ...]] = (
+        "running",
+        "two-way running",
+        "masked running",
+        "replaced running",
+        "infill running",
+    )
 
     train: str = ""  # the training text
     valid: str = ""  # the validation text; empty: the last tenth of the training text
@@ -158,6 +164,12 @@ class RunningText(TextField):
 
 class MaskedRunningText(MaskedText):
     """A running text whose windows are read whole, between prefix and suffix, with a token that masks others."""
+
+    running = True
+
+
+class SpanRunningSource(SpanSource):
+    """A running text whose windows are read with some spans hidden."""
 
     running = True
 

@@ -15,7 +15,7 @@ from regard.data.batches import LENGTHS, Batches
 from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction, running_field
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
@@ -281,8 +281,9 @@ def _windows(
     ranks: int,
 ) -> tuple[Windows, float]:
     """The windows of the training text, and the fraction of the text that they cover."""
-    text = fields["text"]
-    assert isinstance(text, TextField)
+    found = running_field(fields)
+    assert found is not None
+    name, text = found
     plan, window = recipe.plan, window_of(recipe.data, config.longest)
     if not whole and (sample := encode_sample(text.tokenizer, corpus.train)):
         ids, part, key = *sample, ""
@@ -300,7 +301,7 @@ def _windows(
     if isinstance(text, RunningText):
         return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
     corruption = recipe.objective.corruption(fields)
-    return WindowRows(ids, text, task, window, plan.batch_tokens, plan.seed, key, corruption), part
+    return WindowRows(ids, text, task, window, plan.batch_tokens, plan.seed, key, corruption, name), part
 
 
 def _longest_row(config: ModelConfig) -> int | None:

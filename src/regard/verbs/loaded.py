@@ -195,6 +195,8 @@ class Loaded:
         """The name of the model in messages, such as "a translator"."""
         if not self.predicts(self.task.head):
             return "an encoder without an output layer"
+        if self.task.made:
+            return "a model of hidden spans"
         names = IMAGE_MODEL_NAMES if self.reads_images else MODEL_NAMES
         return names.get(self.task.head, f"a model of the task {self.task.name}")
 

@@ -15,6 +15,9 @@ from regard.cli.lines import text_chunks
 if TYPE_CHECKING:
     from regard.verbs import Scored
 
+# What each factor of the probability of a text is, by how the model reads it.
+FORWARD, BACKWARD, ORIGINAL = "p(piece | before)", "p(piece | after)", "p(original)"
+
 
 def score(
     run: options.Run,
@@ -57,7 +60,7 @@ def score(
     def cells(one: "Scored") -> list[str]:
         more = [] if one.backward is None else [one.backward]
         if tokens:
-            chains = (_chain(each, backward or each is not one) for each in (one, *more))
+            chains = (_chain(each, factor if each is one else BACKWARD) for each in (one, *more))
             return [line for chain in chains for line in chain]
         found = []
         for each in (one, *more):
@@ -67,7 +70,7 @@ def score(
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", can_score(model))
-    backward = model.reads_backward
+    factor = BACKWARD if model.reads_backward else ORIGINAL if model.predicts("replaced") else FORWARD
     total, count, single = 0.0, 0, 0
     for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):
         scored = verbs.score(model, chunk.texts, batch_tokens)
@@ -83,7 +86,7 @@ def score(
         notice(f"{lines} of one token: it has no probability, as this model has no begin token before it")
 
 
-def _chain(one: "Scored", backward: bool) -> Iterator[str]:
+def _chain(one: "Scored", factor: str) -> Iterator[str]:
     """p(text) = Π p(piece | the pieces before it): the factors, and their product so far.
 
     Read backward, a piece is predicted from the pieces after it; the lines stay in reading order.
@@ -91,7 +94,7 @@ def _chain(one: "Scored", backward: bool) -> Iterator[str]:
     from regard.render.formatting import format_number
 
     wide = max(map(cell_len, [*one.pieces, "piece"]))
-    yield f"{'piece':<{wide}}  {'p(piece | after)' if backward else 'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
+    yield f"{'piece':<{wide}}  {factor:>17}  {'ln p':>12}  {'sum':>12}"
     formulas = one.formulas or [""] * len(one.pieces)
     for piece, logp, total, formula in zip(one.pieces, one.logps, accumulate(map(float, one.logps)), formulas):
         pad = " " * (wide - cell_len(piece))

@@ -138,7 +138,7 @@ class CorruptSpans:
         hidden = np.zeros(len(text), bool)
         hidden[inside] = np.repeat(is_hidden, parts)
         first = hidden & ~(np.append(False, hidden[:-1]) & (place > 0))  # the first token of each hidden span
-        span_of = np.cumsum(first) - np.repeat(np.cumsum(spans) - spans, whole)  # of each token, from 1 on
+        span_of: Values = np.cumsum(first) - np.repeat(np.cumsum(spans) - spans, whole)  # of each token, from 1 on
         marks = np.array(self.sentinels)
 
         after = self.lengths({"source": whole})

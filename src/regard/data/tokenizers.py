@@ -256,8 +256,9 @@ def train_tokenizer(
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
     inner = _untrained(kind)
     inner.train_from_iterator(lines, trainer)
-    # Training also registers the special tokens to be found in raw text, but only the mask and sentinels may be found
-    # there. They strip the spaces that decoding adds again: the one before, and the one after if each word gets a space.
+    # Training also registers the special tokens to be found in raw text, but only the mask and the sentinels may be
+    # found there. Each strips the spaces that decoding adds again: the one before it, and the one after it if each word
+    # gets a space.
     state = json.loads(inner.to_str())
     state["added_tokens"] = [
         token | {"lstrip": kind != "char", "rstrip": kind in (*WORDS, "bpe")}

@@ -56,7 +56,7 @@ def _with_sentinels(model: Loaded, text: str, number: int) -> str:
 def _filled(model: Loaded, text: str, answers: Sequence[Translation]) -> Filled:
     """The text with the spans of the best answer, and the different spans of all answers for each gap."""
     tokenizer, gaps = model.target_tokenizer, len(GAP.findall(text))
-    spans = [dict(_spans(tokenizer, answer)) for answer in answers]
+    spans = [dict(reversed([*_spans(tokenizer, answer)])) for answer in answers]  # of a repeated sentinel, the first
     masks: list[list[Guess]] = []
     for gap in range(gaps):
         # An answer may leave out a span. Answers with the same span for this gap differ at others.

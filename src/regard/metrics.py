@@ -314,6 +314,15 @@ METRICS: dict[str, Metric] = {
         format="percent",
         sums=("right",),
     ),
+    "sentences": Metric(
+        "sentence accuracy",
+        "sums",
+        lambda sums, counts: sums["sentences_right"] / counts["sentences"] if counts.get("sentences") else None,
+        lower_is_better=False,
+        format="percent",
+        sums=("sentences_right",),
+        heads=("masked",),
+    ),
     "recalled": Metric(
         "recalled",
         "sums",

@@ -109,7 +109,7 @@ def _sum_terms(
     The sums of the lanes are added in the order of the lanes, whichever rank computed them. A corruption masks the same
     tokens at every evaluation.
     """
-    objective = model.task.objective()
+    objective = (None if model.recipe is None else model.recipe.objective.evaluated()) or model.task.objective()
 
     @torch.no_grad()
     def work(lane: Iterable[Batch]) -> tuple[dict[str, float], dict[str, int]]:

@@ -326,6 +326,15 @@ METRICS: dict[str, Metric] = {
         )
         for name, of in (("precision", "flagged"), ("recall", "replaced"))
     },
+    "sentences": Metric(
+        "sentence accuracy",
+        "sums",
+        lambda sums, counts: sums["sentences_right"] / counts["sentences"] if counts.get("sentences") else None,
+        lower_is_better=False,
+        format="percent",
+        sums=("sentences_right",),
+        heads=("masked",),
+    ),
     "recalled": Metric(
         "recalled",
         "sums",

@@ -126,12 +126,19 @@ def aligned_translation(rows: Rows, widths: Mapping[str, int], random: np.random
 
 
 def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
-    """A text that is read whole. A corrupted text has targets; one without them has nothing to predict."""
+    """A text that is read whole. A corrupted text has targets; one without them has nothing to predict.
+
+    A text of two parts also has segments, and one target for the question about its parts (`SentencePairs`).
+    """
     fields = {"tokens": rows.padded("text", widths["text"])}
     counts = {"tokens": int(rows.lengths("text").sum()), "targets": 0}
     if rows.has("targets"):
         fields["targets"] = rows.padded("targets", widths["text"], IGNORED)
         counts["targets"] = int((fields["targets"] != IGNORED).sum())
+    if rows.has("next"):
+        fields["segments"] = rows.padded("segments", widths["text"])
+        fields["next"] = rows.padded("next", 1, IGNORED)[:, 0]
+        counts["next"] = int((fields["next"] != IGNORED).sum())
     return Batch(fields, {"tokens": rows.real("text", widths["text"])}, counts)
 
 

@@ -58,6 +58,7 @@ class Lines:
     text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
     tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the most tokens
+    tokenizer: str = ""  # a run, or a public checkpoint, whose tokenizer is used; empty: one is trained on the lines
 
     def load(self) -> Corpus:
         return load_files(self.train, self.valid, self.test, self._read, {})

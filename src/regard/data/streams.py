@@ -50,6 +50,7 @@ class Book:
     test: str = ""  # the test text; may be empty
     tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the largest size of the vocabulary
+    tokenizer: str = ""  # a run, or a public checkpoint, whose tokenizer is used; empty: one is trained on the text
     window: int = 0  # tokens of a window; 0: the model's context
     order: Literal["random", "contiguous"] = "random"  # order of the windows; contiguous: each continues the one before
     spread: float = 0.0  # contiguous: about the standard deviation of the lengths of windows, as a part of data.window

@@ -84,6 +84,10 @@ class BertConfig(Shape, Facts):
         return self.segments
 
     @property
+    def judges_sentences(self) -> bool:
+        return "next" in self.outputs
+
+    @property
     def position_rows(self) -> int | None:
         return None if self.longest is None else self.longest + self.first_position
 
@@ -155,6 +159,11 @@ class Bert(Layered):
         """One vector for each text: tanh(W · state of the first token)."""
         assert self.pooled is not None
         return torch.tanh(self.pooled(features[:, 0]))
+
+    def follows(self, features: Tensor) -> Tensor:
+        """Logits (B, 2) of a text of two parts: they stand as in the source (0), or not (1)."""
+        assert self.next is not None
+        return self.next(self.pool(features))
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every position, given the whole text."""

@@ -203,6 +203,10 @@ class Objective(Protocol):
         """What changes the rows of a batch before the model reads them, such as masking; None if nothing does."""
         return None
 
+    def evaluated(self) -> Any:
+        """The objective that an evaluation measures in place of the task's own; None: that of the task."""
+        return None
+
     def trainer(self, model: Any, batches: Any, plan: Any, rate: Rate) -> Trainer | None:
         """The objective's own way to train a model, with the settings of `plan`; None: by gradients.
 

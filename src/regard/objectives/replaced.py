@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from regard.data.batches import IGNORED, Batch
 from regard.data.corruption import MaskAndDraw, masked_count
-from regard.data.fields import Field
+from regard.data.fields import Field, TextField
 from regard.errors import UserError
 from regard.heads import MaskedHead
 from regard.layers.init import init_weights
@@ -81,6 +81,11 @@ class ReplacedTokens(Objective):
         )
 
     def corruption(self, fields: Mapping[str, Field]) -> MaskAndDraw:
+        text = fields["text"]
+        assert isinstance(text, TextField)
+        if text.tokenizer.special_tokens.mask is None:
+            cure = "start from a model, or give data.tokenizer, with one"
+            raise UserError(f"the tokenizer has no mask token, which objective=replaced needs; {cure}.")
         return MaskAndDraw(MaskedTokens(self.part, kept=0.0, random=0.0).corruption(fields))
 
     def count(self, batch: Batch) -> dict[str, int]:

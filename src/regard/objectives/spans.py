@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from regard.data.batches import Batch
-from regard.data.corruption import CorruptSpans
 from regard.data.fields import Field, TextField
+from regard.data.span_corruption import CorruptSpans
 from regard.data.tokenizers import sentinel
 from regard.errors import UserError
 from regard.objectives.loss import token_loss

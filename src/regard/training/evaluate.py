@@ -111,7 +111,7 @@ def _sum_terms(
     The sums of the lanes are added in the order of the lanes, whichever rank computed them. A corruption masks the same
     tokens at every evaluation.
     """
-    objective = model.task.objective()
+    objective = (None if model.recipe is None else model.recipe.objective.evaluated()) or model.task.objective()
     own = (model.own or own_module(model)) if objective.needs_own else None
 
     @torch.no_grad()

@@ -38,7 +38,7 @@ from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
 from regard.objectives.objective import CountsBatches, LossModule, ReadsSpelling, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
-from regard.stored import read_fields, stored_config
+from regard.stored import given_tokenizer, read_fields, stored_config
 from regard.tasks import Task
 from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed, schedule_width
@@ -165,7 +165,12 @@ def prepare(
         else:
             if isinstance(corpus.train, TextExamples):  # a large text
                 sample = tokenizer_sample(recipe.data, corpus.train, report)
-            fields = fit_fields(field_kinds(task.fields, recipe.model.reads_words), sample, recipe.data)
+            kinds_of_fields = field_kinds(task.fields, recipe.model.reads_words)
+            if path := getattr(recipe.data, "tokenizer", ""):
+                tokenizer = given_tokenizer(path)
+                fields = {name: kind(tokenizer) for name, kind in kinds_of_fields.items()}  # type: ignore[call-arg]
+            else:
+                fields = fit_fields(kinds_of_fields, sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
         names = {name: field.names for name, field in fields.items() if isinstance(field, LabelField)}
         config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None).with_names(names)

@@ -36,8 +36,9 @@ def pretrain() -> Recipe:
 
     What is hidden and predicted follows from the model: bert masks tokens and asks for the next sentence, roberta masks
     alone, albert asks for the order of sentences; electra tells which tokens a small generator replaced; t5 generates
-    hidden spans; gpt, transformer-xl and lstm predict the next token. `data=lines` reads each line as a text of its own, `data.tokenizer=DIR` takes the tokenizer of a run or of a public checkpoint.
-    `regard show pretrain model=bert --example` pictures an example.
+    hidden spans; gpt, transformer-xl and lstm predict the next token. `data=lines` reads each line as a text of its
+    own, `data.tokenizer=DIR` takes the tokenizer of a run or of a public checkpoint. `regard show pretrain model=bert
+    --example` pictures an example.
     """
     return Recipe(
         name="pretrain",

@@ -47,7 +47,7 @@ class MaskedLstmConfig(Facts):
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
-        return (("embedding",), ("encoder",), ("join",))
+        return (("embedding",), ("encoder",), ("join", "bias"))
 
     def resized(self, width: int) -> Self:
         even = (width + 1) // 2 * 2  # the two directions share the width

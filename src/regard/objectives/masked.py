@@ -72,8 +72,8 @@ class MaskedTokens(Objective):
         assert isinstance(text, TextField)
         tokenizer, special = text.tokenizer, text.tokenizer.special_tokens
         if special.mask is None:
-            cure = "start from a model, or give data.tokenizer, with one, or use an objective without masks"
-            raise UserError(f"the tokenizer has no mask token, which objective=masked needs; {cure}.")
+            cure = "start from a model whose tokenizer has one, or leave data.tokenizer out"
+            raise UserError(f"the tokenizer has no mask token; {cure}.")
         masks = MaskTokens(
             mask=special.mask,
             vocab=text.size,
@@ -112,8 +112,10 @@ class MaskedTokens(Objective):
         targets = batch["targets"]  # (B, T)
         most = max(1, int(masked_count(np.array([targets.shape[1]]), self.part)[0]))
         places = (targets != IGNORED).int().topk(most, dim=1).indices  # (B, K)
-        segments = batch.fields.get("segments") if model.config.segment_kinds > 1 else None
-        features = model.features(batch["tokens"], batch.visible("tokens"), segments)  # (B, T, W)
+        if "segments" in batch.fields and model.config.segment_kinds > 1:
+            features = model.features(batch["tokens"], batch.visible("tokens"), batch["segments"])  # (B, T, W)
+        else:
+            features = model.features(batch["tokens"], batch.visible("tokens"))
         some = features.gather(1, places[:, :, None].expand(-1, -1, features.shape[-1]))  # (B, K, W)
         sums = {"nll": token_loss(model, some, targets.gather(1, places), self.smoothing)}
         if self.sentences != "none":

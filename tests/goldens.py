@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 
+from encoded import MASKED_LINES
 from matlab import mat_file
 from regard import (
     Penalty,
@@ -104,6 +105,8 @@ CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 m
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
 CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
+PRETRAIN = "data.train=book.txt data.vocab=80"
+MASKED = " ".join(MASKED_LINES)
 XL = f"{BOOK} {GPT} data.window=24 model.positions=xl"
 
 
@@ -164,7 +167,20 @@ CASES: dict[str, Case] = {
     "ulmfit": Case(
         "ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"
     ),
-    "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
+    "pretrain": Case("pretrain", f"{PRETRAIN} {STACK} model.context=32", "masks"),
+    "pretrain-albert": Case(
+        "pretrain",
+        f"{PRETRAIN} model=albert objective=masked objective.sentences=order objective.words=true objective.static=2 "
+        f"{STACK} model.embed=8 model.context=32 {TEN}",
+        "masks",
+    ),
+    "pretrain-lstm": Case(
+        "pretrain",
+        f"{PRETRAIN} model=masked-lstm objective=masked metrics=perplexity data.window=24 {RECURRENT} {TEN} "
+        "plan.epsilon=1e-3",
+        "masks",
+    ),
+    "masked": Case("pretrain", f"{MASKED} data.tokens=bpe {LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "tag": Case(
         "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
@@ -231,8 +247,9 @@ CASES: dict[str, Case] = {
         f"{TEN} model.norm_place=post model.groups=1 model.score=additive objective.ratio=0.8"
     ),
     "masked-words": Case(
-        "masked",
-        f"{LINES} {STACK} data.tokens=word model.context=32 model.norm_place=pre model.embed=8 objective.smoothing=0.1",
+        "pretrain",
+        f"{MASKED} {LINES} {STACK} data.tokens=word model.context=32 model.norm_place=pre model.embed=8 "
+        "objective.smoothing=0.1",
         "masks",
     ),
 }

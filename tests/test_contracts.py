@@ -59,6 +59,7 @@ from regard.models import (
     HeadedConfig,
     KimConfig,
     LstmnConfig,
+    MaskedLstmConfig,
     Model,
     ModelConfig,
     RecurrentLmConfig,
@@ -105,6 +106,7 @@ CONVS2S = ConvS2sConfig(
     source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
 )
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+MASKED_LSTM = MaskedLstmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
 CONTEXT2VEC = Context2vecConfig(vocab=VOCAB, width=8, embed=6, inner=10, layers=2, dropout=0.1)
 KIM = KimConfig(vocab=VOCAB, labels=VOCAB, kernels=(2, 3, 9), filters=4, embed=6)
 BILSTM = BiLstmConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, filters=4, character_embed=3, dropout=0.1)
@@ -150,6 +152,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "structured": STRUCTURED,
     "kim": KIM,
     "context2vec": CONTEXT2VEC,
+    "masked-lstm": MASKED_LSTM,
     "bilstm": BILSTM,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
@@ -202,6 +205,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
     "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
+    "masked-rnn": replace(MASKED_LSTM, cell="rnn", layers=1),
     "context2vec-gru": replace(CONTEXT2VEC, cell="gru", layers=1, power=0.0),
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     "kim-static": replace(KIM, vectors="static", max_norm=0.0),

@@ -79,6 +79,7 @@ COLUMNS: Mapping[str, Columns] = {
     "two-way language": text_columns(TEXTS),
     "two-way running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
+    "masked running": whole_columns(TEXTS, SPECIAL),
     "context": text_columns(TEXTS, SPECIAL),
     "words": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
@@ -102,7 +103,7 @@ COLUMNS: Mapping[str, Columns] = {
 
 def made(task: Task, rows: list[Row]) -> Sequence[Row]:
     """The rows as training has them."""
-    if task.name != "masked":
+    if task.head != "masked":
         return rows
     return MaskTokens(4, 12, SPECIAL.ids, 0.5)(Rows.of(rows), np.random.default_rng(1))
 

@@ -14,6 +14,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ from regard.data.tokenizers import (
     rust_encode_function,
     rust_offsets_function,
     rust_unknown_function,
+    sentinel,
 )
 from regard.errors import UserError, nearest
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SETTINGS_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+MOST_SENTINELS = 1000  # more than any vocabulary has
 ADDED_TOKEN_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")  # options of an added token
 
 
@@ -256,6 +259,7 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
         suffix=suffix,
         separator=tuple(between),
         second_segment=tokenizer_type.second_segment,
+        sentinels=tuple(takewhile(lambda found: found is not None, map(id_of, map(sentinel, range(MOST_SENTINELS))))),
     )
 
 

@@ -1,5 +1,6 @@
 """Objectives: what training minimises. A model does not compute its own loss."""
 
+from regard.objectives.answers import SpanAnswers
 from regard.objectives.captioning import Captioning, HardAttention
 from regard.objectives.classify import Classification, Recall
 from regard.objectives.context import ContextSampling
@@ -11,8 +12,9 @@ from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.regularised import RegularisedActivations
+from regard.objectives.replaced import ReplacedTokens
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
-from regard.objectives.spans import SpanAnswers
+from regard.objectives.spans import SpanCorruption
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
     "Recall",
     "Regression",
     "RegularisedActivations",
+    "ReplacedTokens",
     "SpanAnswers",
+    "SpanCorruption",
     "TeacherForcing",
     "exposure",
 ]

@@ -6,7 +6,7 @@ from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
+from regard.models import CELLS, FAMILIES, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.answers import answer, made_answers, made_choices, made_entailment
 from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate, tag
@@ -16,7 +16,6 @@ from regard.recipes.language_models import (
     context2vec,
     elmo,
     hello,
-    masked,
     ptb,
     ptb_char,
     shakespeare,
@@ -27,6 +26,8 @@ from regard.recipes.language_models import (
     wikitext103,
 )
 from regard.recipes.pairs import choice, pair, similarity
+from regard.recipes.pretraining import FAMILIES as PRETRAINED
+from regard.recipes.pretraining import pretrain
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
 from regard.recipes.sequences import adding, clips, copy, jsb, mnist, nottingham, permuted_mnist, sequential_mnist
 from regard.recipes.translation import (
@@ -60,7 +61,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "elmo": elmo,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
-    "masked": masked,
+    "pretrain": pretrain,
     "classify": classify,
     "pair": pair,
     "similarity": similarity,
@@ -101,6 +102,7 @@ KINDS: Kinds = {
     "model": {
         **MODELS,
         **CELLS,
+        **FAMILIES,
         **{name: without_vocabularies(config) for name, config in SIZES.items()},
         "vectors": WordVectorsConfig,  # of a file, as the extractor of another model
     },
@@ -108,6 +110,7 @@ KINDS: Kinds = {
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,
+    "family": {"pretrain": PRETRAINED},  # by recipe and model: the settings that follow from the model
     "node": {"plan": Plan, "recipe": Recipe, "headed": HeadedConfig, "directions": TwoDirectionsConfig},
 }
 

@@ -38,7 +38,7 @@ def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
     if model.joined_text is not None:
         right = [one.label if model.predicts("choice") else 0 for one in examples[:most]]
         return [tuple(inputs_of(getattr(one, name))[place][:2]) for one, place in zip(examples, right)]
-    alone = len(model.fields) == 1
+    alone = len(model.fields) - len(model.task.made) == 1
     found = (_readable(model, excerpt(getattr(one, name)) if alone else getattr(one, name)) for one in examples)
     return list(islice((text for text in found if _enough(model, text)), most))
 

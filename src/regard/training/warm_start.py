@@ -22,7 +22,7 @@ from regard.errors import UserError
 from regard.heads import HeadConfig
 from regard.models import HeadedConfig, ModelConfig
 from regard.recipes import KINDS, Recipe, change
-from regard.recipes.recipe import can_train, is_kind, models_for, name_of, shown_name
+from regard.recipes.recipe import can_train, family_settings, is_kind, models_for, name_of, shown_name
 from regard.stored import field_path, format_shape
 from regard.synonyms import known_as
 from regard.tasks import Task
@@ -182,6 +182,7 @@ def warm_started(
     kind = name_of(body, kinds["model"])
     own_kinds = [f"model={name}" for name, each in kinds["model"].items() if is_kind(body, each)]
     changes = [setting for setting in settings if setting not in own_kinds]
+    changes = [*_family(body, recipe, changes, kinds), *changes]
     stated = dict(setting.partition("=")[::2] for setting in changes)
     _check_fit(kind, recipe, stated, path, kinds)
     if "model" in stated:
@@ -211,6 +212,20 @@ def warm_started(
     config = model if head is None else HeadedConfig(model, recipe.head if kept else head)
     given = given._replace(config=config, new_head="head" in stated)
     return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given
+
+
+def _family(body: Any, recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> list[str]:
+    """The settings of a recipe that follow from the family of the given model, but none of the model itself.
+
+    A model without the output layer for it is asked nothing about sentences.
+    """
+    families = [name for name in kinds.get("family", {}).get(recipe.name, {}) if is_kind(body, kinds["model"][name])]
+    families.sort(key=lambda name: isinstance(kinds["model"][name], type))  # a family of this class comes last
+    if not families:
+        return []
+    stated = {**dict(setting.partition("=")[::2] for setting in settings), "model": families[0]}
+    own = [one for one in family_settings(recipe, stated, kinds) if not one.startswith("model.")]
+    return own if body.judges_sentences else [one for one in own if not one.startswith("objective.sentences=")]
 
 
 def _finetuning(
@@ -246,10 +261,11 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
     part = f"data={data}"
     if kind in _fitting_models(data, None, kinds):
         recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
+        of_data = {name: name_of(one.data, kinds["data"]) for name, one in recipes.items()}
         use = [
-            name
+            name if of_data[name] == data else f"{name} data={data}"
             for name, one in recipes.items()
-            if name_of(one.data, kinds["data"]) == data
+            if (of_data[name] == data or name in kinds.get("family", {}))
             and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
         ]
         part, cure = f"objective={objective}", f"use the recipe {' or '.join(use)}"

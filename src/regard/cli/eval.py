@@ -10,6 +10,7 @@ from rich.console import Group
 from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.eval_lm import measure_fill, print_last_words, print_running, print_substitution
+from regard.cli.eval_prompt import print_prompted
 from regard.cli.eval_words import print_word_tests
 from regard.cli.lines import print_line
 from regard.errors import UserError
@@ -30,6 +31,7 @@ GROUPS = 8  # of sources by their length
 # measurements are given, the first of the table is meant, and it takes the others or refuses them.
 TAKES = {
     "substitution": (),
+    "prompt": ("settings", "data", "split", "labels", "shots", "seed", "per_token", "calibrate"),
     "analogies": ("wordsim", "data", "most"),
     "wordsim": ("data",),
     "last_word": ("data",),
@@ -53,7 +55,10 @@ FILLED_FROM = {
 
 Columns = Annotated[
     list[str] | None,
-    typer.Argument(metavar="data.COLUMN=NAME", help="Of --data: its columns, such as data.text=sentence."),
+    typer.Argument(
+        metavar="data.COLUMN=NAME",
+        help="Of --data: its columns, such as data.text=sentence. Of --prompt also files: data.train=FILE.",
+    ),
 ]
 Data = Annotated[
     str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
@@ -92,6 +97,28 @@ AnalogiesOption = Annotated[
 Most = Annotated[
     int | None, typer.Option(min=1, help="Of --analogies: answers are among so many of the first words; else 300000.")
 ]
+PromptOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEMPLATE",
+        help=r'Of a language model: rank labels after a prompt such as "Review: {text}\nSentiment: {label}".',
+    ),
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(metavar="WORDS=LABEL,…", help="Of --prompt: the words of each label, as in negative=0,positive=1."),
+]
+Shots = Annotated[
+    int, typer.Option(min=0, help="Of --prompt: examples of data.train=FILE before each text, of all classes.")
+]
+ShotSeed = Annotated[int, typer.Option("--seed", help="Of --prompt: of the drawn examples.")]
+PerToken = Annotated[
+    bool, typer.Option("--per-token", help="Of --prompt: rank by the mean log-probability of a label's tokens.")
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option("--calibrate", help="Of --prompt: divide by the probability of a label after a text without content."),
+]
 Stride = Annotated[
     int | None,
     typer.Option(help="Of --running: the tokens by which a window of the text moves on; else half of a window."),
@@ -120,6 +147,12 @@ def evaluate(
     wordsim: Wordsim = False,
     analogies: AnalogiesOption = False,
     most: Most = None,
+    prompt: PromptOption = None,
+    labels: LabelsOption = None,
+    shots: Shots = 0,
+    seed: ShotSeed = 1,
+    per_token: PerToken = False,
+    calibrate: Calibrate = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -139,7 +172,8 @@ def evaluate(
     text is masked in turn, and a language model predicts it from one side or from both. With --substitution a model of
     context2vec ranks words that could replace a word of a sentence; the sentences come with the library.
     With --wordsim and --analogies word vectors are measured: the rank correlation (Spearman) of cosines with
-    judgements, and the right answers.
+    judgements, and the right answers. With --prompt a language model classifies texts without training for it: labels
+    are ranked by the log-probability of their words after the prompt, which may show examples first (docs/prompt.md).
 
     \b
     Examples:
@@ -156,6 +190,7 @@ def evaluate(
       regard eval runs/context2vec --substitution
       regard eval gpt2/ --data book.txt --running --stride 256
       regard eval runs/word2vec --wordsim --analogies
+      regard eval gpt2/ --prompt "{text} It was {label}" --labels terrible=0,great=1 --data dev.tsv
       regard eval vectors.bin --wordsim --data pairs.tsv
     """
     from regard.decode import Penalty
@@ -168,6 +203,10 @@ def evaluate(
     match measurement:
         case "substitution":
             print_substitution(model, json)
+        case "prompt":
+            assert prompt is not None
+            where = (data, split, settings or [], batch_tokens, json)
+            print_prompted(model, prompt, labels, shots, seed, per_token, calibrate, *where)
         case "wordsim" | "analogies":
             if wordsim and analogies and data is not None:
                 raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")

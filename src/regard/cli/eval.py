@@ -262,6 +262,7 @@ class Measured:
 
     scores: "Scores"
     lengths: dict[str, dict[str, float]]  # the scores of each group of --by-length
+    tasks: dict[str, tuple[int, dict[str, float]]]  # of a corpus with several: the examples and the scores of each
     exposure: "Exposure | None"  # of --free-running
     classes: "ClassReport | None"  # of a classifier
     entities: "EntityReport | None"  # of a tagger
@@ -274,6 +275,7 @@ class Measured:
             "scores": self.scores.values,
             "notes": self.scores.notes,
             "lengths": self.lengths,
+            "tasks": {name: {"examples": count, "scores": values} for name, (count, values) in self.tasks.items()},
             "exposure": self.exposure and asdict(self.exposure),
             "fill": self.filled and {"tokens": self.filled.tokens, **self.filled.accuracy},
             "classes": self.classes and self.classes.to_json(),
@@ -293,7 +295,7 @@ def _measure(
 ) -> Measured:
     from regard.report.classes import class_report
     from regard.report.entities import entity_report
-    from regard.training.evaluate import TOKEN_HEADS, evaluate, truncated
+    from regard.training.evaluate import TOKEN_HEADS, evaluate, task_scores, truncated
 
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
@@ -301,6 +303,7 @@ def _measure(
     return Measured(
         evaluate(model, examples, metrics, beam, ranking, batch_tokens),
         {span: evaluate(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
+        task_scores(model, examples, metrics, beam, ranking, batch_tokens),
         _exposure(model, examples, batch_tokens) if free_running else None,
         class_report(model, examples, batch_tokens),
         entity_report(model, examples, batch_tokens),
@@ -312,6 +315,7 @@ def _measure(
 def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     from regard.render.terminal import sections_text
     from regard.report.figures import find_metric
+    from regard.report.run import task_table
 
     console = SafeConsole()
     metrics = {name: find_metric(name, model.metrics) for name in found.scores.values}
@@ -322,6 +326,8 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     console.print(grid(title, ["", "", ""], rows))
     if found.truncated:
         notice(f"{found.truncated:,} of them are past the model's {model.longest} tokens and were cut")
+    if found.tasks:
+        console.print("", sections_text([task_table(found.tasks, model.metrics)]))
     if found.classes:
         tables = (found.classes.table(), found.classes.confusion_table())
         console.print("", sections_text([table for table in tables if table]))

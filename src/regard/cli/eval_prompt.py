@@ -39,13 +39,14 @@ def print_prompted(
 ) -> None:
     """--prompt: the accuracy of labels that are ranked by log-probability, by class and beside the most frequent."""
     from regard.class_scores import macro_average
+    from regard.data.text2text import verbalisers
     from regard.metrics import matthews
     from regard.render.terminal import sections_text
     from regard.report.classes import ClassReport
     from regard.verbs.prompting import Prompt, draw_shots, rank_labels
 
     template = ESCAPES.sub(lambda found: codecs.decode(found[0], "unicode_escape"), template)
-    words = None if labels is None else _verbalisers(labels)
+    words = None if labels is None else verbalisers(labels.split(","), f"--labels {labels}")
     Prompt(template, words or {"a": "a", "b": "b"})  # refuses a wrong template before files are read
     name, train, examples = _examples(data, split, settings, shots)
     words = words or {label: label for label in sorted({one.label for one in (*train, *examples)})}
@@ -96,21 +97,6 @@ def print_prompted(
     console.print("", sections_text([table for table in tables if table]))
     first = ranked.first if len(ranked.first) <= LONGEST else "…" + ranked.first[-LONGEST:]
     console.print("", f"The first prompt, before its label: {first!r}")
-
-
-def _verbalisers(stated: str) -> dict[str, str]:
-    """The words of each label, from "good=1,bad=0"; a part without = is the label and its words."""
-    words: dict[str, str] = {}
-    for part in stated.split(","):
-        text, equals, label = part.rpartition("=")
-        text, label = (text if equals else label).strip(), label.strip()
-        if not label or not text:
-            cure = "give WORDS=LABEL for each, such as negative=0,positive=1"
-            raise UserError(f"--labels {stated}: {part!r:.40} is a label without words; {cure}.")
-        if label in words:
-            raise UserError(f"--labels {stated}: the label {label!r:.40} is there twice; give each label once.")
-        words[label] = text
-    return words
 
 
 def _examples(

@@ -127,7 +127,6 @@ class Mixture:
         if not given:
             raise UserError('data.one.train is not set; give data.one.train=FILE data.one.prefix="TASK:" and so on.')
         seen: dict[str, str] = {}
-        corpora = []
         for place, files in given.items():
             prefix = files.prefix.strip()
             if not files.train:
@@ -136,7 +135,7 @@ class Mixture:
                 why = f"the same as data.{seen[prefix]}.prefix" if prefix else "not set"
                 raise UserError(f"data.{place}.prefix={prefix}: {why}; give each task a prefix of its own.")
             seen[prefix] = place
-            corpora.append(files.load())
+        corpora = [files.load() for files in given.values()]
         return Corpus(
             [one for corpus in corpora for one in self._limited(corpus.train)],
             _in_turn([corpus.valid for corpus in corpora]),

@@ -48,7 +48,7 @@ def test_tasks_of_a_mixture_are_measured_apart(regard: Regard, tmp_path: Path) -
     assert list(found["tasks"]) == ["reverse", "mood", "rate"]
     assert sum(one["examples"] for one in found["tasks"].values()) == found["examples"]
     assert all({"loss", "exact", "bleu"} <= set(one["scores"]) for one in found["tasks"].values())
-    assert [line.split()[0] for line in said.out.splitlines() if line[:5] in ("rever", "mood ", "rate ")] == [
+    assert [line.split()[0] for line in said.out.splitlines() if line[:8].strip() in found["tasks"]] == [
         *("reverse", "mood", "rate")
     ]
     said = regard("translate", "run", "--device", "cpu", "--limit", 4, stdin="mood: a e 1\n")

@@ -147,6 +147,13 @@ CASES: dict[str, Case] = {
     "wmt14": Case("wmt14", NOAM, "captions"),
     "wmt14-big": Case("wmt14-big", NOAM, "captions"),
     "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),
+    "text2text": Case(
+        "text2text",
+        f"data.train=pairs.tsv data.valid=valid.tsv data.prefix=german: data.vocab=90 {STACK} {TEN}",
+        "prefixed",
+    ),
+    "reply": Case("reply", f"data.train=play.txt data.vocab=90 {STACK} {TEN}", "english"),
+    "titles": Case("titles", f"data.train=articles.txt data.least=4 data.vocab=90 {STACK} {TEN}", "english"),
     "text": _writer(RECURRENT),
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
     "word2vec": Case("word2vec", f"{LINES} {VECTORS}", "near", stop=3),
@@ -470,6 +477,8 @@ TEXTS: dict[str, Texts] = {
     "nothing": Texts("nothing", ()),
     "near": Texts("near", ("dog", "the", "man - dog + house")),
     "captions": Texts("translate", CAPTIONS, _in(GERMAN, CAPTIONS)),
+    "english": Texts("translate", CAPTIONS, CAPTIONS),
+    "prefixed": Texts("translate", tuple(f"german: {line}" for line in CAPTIONS), _in(GERMAN, CAPTIONS)),
     "german": Texts("translate", _in(GERMAN, CAPTIONS), CAPTIONS),
     "greek": Texts("translate", _in(GREEK, CAPTIONS), CAPTIONS),
     "dates": Texts(
@@ -618,6 +627,8 @@ def _made() -> dict[str, str | bytes]:
         .replace("good\t", "2.5\t")
         .replace("bad\t", "-1\t")
         .replace("neither\t", "0\t"),
+        "play.txt": "\n".join(f"{'AB'[at % 2]}:\n{line}\n" for at, line in enumerate(_sentences(24, 80))),
+        "articles.txt": "\n".join(f" = {line.split()[1]} = \n \n {line} . \n" for line in _sentences(25, 80)),
         "tinyshakespeare/input.txt": "\n".join(_sentences(7, 120)),
         "text8/text8": " ".join(_sentences(14, 160)),
         "cmudict/cmudict.dict": _dictionary(8, 300),

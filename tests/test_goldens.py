@@ -39,6 +39,8 @@ SLOW = (
     "xl-adaptive",
     "once",
     "shakespeare",
+    "reply",
+    "titles",
 )
 
 

@@ -138,6 +138,10 @@ def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
     assert percent == rates | {
         "f1_micro",
         "f1_macro",
+        "f1_weighted",
+        "rouge1",
+        "rouge2",
+        "rougeL",
         "pointing",
         "pointing_chance",
         "entity_f1",

@@ -42,5 +42,15 @@ def macro_average(found: Flags, gold: Flags) -> ClassScores:
     return ClassScores(precision, recall, f1, scores.support.sum(keepdims=True))
 
 
+def weighted_average(found: Flags, gold: Flags) -> ClassScores:
+    """The mean scores of the classes, (1,), each weighted by the number of examples that have it."""
+    scores = class_scores(found, gold)
+    total = max(int(scores.support.sum()), 1)
+    precision, recall, f1 = (
+        np.array([one @ scores.support / total]) for one in (scores.precision, scores.recall, scores.f1)
+    )
+    return ClassScores(precision, recall, f1, scores.support.sum(keepdims=True))
+
+
 def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
     return np.where(whole > 0, part / np.maximum(whole, 1), 0.0)

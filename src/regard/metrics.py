@@ -1,6 +1,7 @@
 """Metrics: how good a model is, one literal table.
 
-Rates are fractions from 0 to 1 (an error rate may exceed 1); BLEU and chrF are from 0 to 100, as in sacreBLEU.
+Rates are fractions from 0 to 1 (an error rate may exceed 1), and so is ROUGE; BLEU and chrF are from 0 to 100, as in
+sacreBLEU.
 """
 
 import math
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.answer_scores import exact, mean_score, word_f1
-from regard.class_scores import macro_average, micro_average
+from regard.class_scores import Flags, macro_average, micro_average, weighted_average
 from regard.entities import OUTSIDE, entity_scores, names_entities
 from regard.errors import UserError
 
@@ -214,6 +215,52 @@ def _ngrams(text: str) -> list[Counter[Ngram]]:
     return [Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1)) for n in orders]
 
 
+# -- ROUGE ------------------------------------------------------------------------------------------------------------
+
+ROUGE_WORD = re.compile(r"[a-z0-9]+")
+
+
+def rouge_words(text: str) -> list[str]:
+    """The words that ROUGE compares, as the package rouge-score finds them without its stemmer.
+
+    They are the runs of the letters a to z and of digits, in lower case: other letters and punctuation end a word.
+    """
+    return ROUGE_WORD.findall(text.lower())
+
+
+def rouge(order: int) -> Callable[[Sequence[str], References], float]:
+    """ROUGE-N, or ROUGE-L with order 0 (Lin 2004): F1 of the n-grams, or of the longest common subsequence of words.
+
+    The result is the mean over the outputs. If an output has several references, the one with the best F1 counts.
+    """
+
+    def f1(hyp: list[str], ref: list[str]) -> float:
+        if order:
+            given, gold = (Counter(zip(*(words[at:] for at in range(order)))) for words in (hyp, ref))
+            hits, found, wanted = (given & gold).total(), given.total(), gold.total()
+        else:
+            hits, found, wanted = common_length(hyp, ref), len(hyp), len(ref)
+        return 2 * hits / (found + wanted) if hits else 0.0
+
+    def score(hyps: Sequence[str], refs: References) -> float:
+        _check_lengths(hyps, refs)
+        best = [max(f1(rouge_words(hyp), rouge_words(ref)) for ref in accepted) for hyp, accepted in zip(hyps, refs)]
+        return sum(best) / max(len(best), 1)
+
+    return score
+
+
+def common_length(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """The length of the longest common subsequence of two sequences."""
+    above = [0] * (len(b) + 1)  # of a[:i] and each b[:j]
+    for left in a:
+        row = [0]
+        for j, right in enumerate(b):
+            row.append(above[j] + 1 if left == right else max(above[j + 1], row[j]))
+        above = row
+    return above[-1]
+
+
 def perplexity(total_logp: float, count: int) -> float:
     """exp of the mean negative natural log-probability of `count` tokens; infinite if that overflows."""
     if count == 0:
@@ -250,6 +297,40 @@ def spearman(found: Floats, gold: Floats) -> float | None:
 def _ranks(values: Floats) -> Floats:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
+def text_spearman(hyps: Sequence[str], refs: References) -> float | None:
+    """Spearman's correlation of numbers that a model writes as text, such as "3.8", with those of the references.
+
+    An output that is no number has a lower rank than all numbers. The references must be numbers, else None.
+    """
+    _check_lengths(hyps, refs)
+    found, gold = ([_number(text) for text in texts] for texts in (hyps, [accepted[0] for accepted in refs]))
+    if not gold or None in gold:
+        return None
+    return spearman(np.array([-math.inf if one is None else one for one in found]), np.array(gold, np.float64))
+
+
+def _number(text: str) -> float | None:
+    """The finite number that a text is; None if it is something else."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def matthews(found: Flags, gold: Flags) -> float:
+    """Matthews correlation of one class per example, (N, C) each, from -1 to 1 (for C > 2, Gorodkin 2004).
+
+    With the number of examples s, of right ones c, and of examples t and predictions p of each class:
+    (c·s − Σ t·p) / √((s² − Σ p²)(s² − Σ t²)). As in scikit-learn it is 0 if all predictions, or all examples, have the
+    same class.
+    """
+    right, total = int((found & gold).sum()), len(gold)
+    predicted, support = found.sum(0).astype(np.float64), gold.sum(0).astype(np.float64)
+    scale = (total**2 - predicted @ predicted) * (total**2 - support @ support)
+    return float((right * total - predicted @ support) / math.sqrt(scale)) if scale > 0 else 0.0
 
 
 def _check_lengths(hyps: Sequence[Any], refs: Sequence[Any]) -> None:
@@ -368,6 +449,15 @@ METRICS: dict[str, Metric] = {
         format="percent",
         heads=("class", "labels"),
     ),
+    "f1_weighted": Metric(
+        "F1, weighted",
+        "predictions",
+        lambda found, gold: float(weighted_average(found, gold).f1[0]),
+        lower_is_better=False,
+        format="percent",
+        heads=("class", "labels"),
+    ),
+    "matthews": Metric("Matthews correlation", "predictions", matthews, lower_is_better=False, heads=("class",)),
     **{
         f"entity_{name.lower()}": Metric(
             f"entity {name}",
@@ -395,6 +485,11 @@ METRICS: dict[str, Metric] = {
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
     "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),
+    **{
+        f"rouge{name}": Metric(f"ROUGE-{name}", "answers", rouge(order), lower_is_better=False, format="percent")
+        for name, order in (("1", 1), ("2", 2), ("L", 0))
+    },
+    "text_spearman": Metric("Spearman, of text", "answers", text_spearman, lower_is_better=False),
     "word_error": Metric("word error", "answers", word_error, lower_is_better=True, format="percent"),
     "phoneme_error": Metric("phoneme error", "answers", phoneme_error, lower_is_better=True, format="percent"),
     "alignment": Metric("alignment", "weights", _alignment, lower_is_better=False, format="percent"),

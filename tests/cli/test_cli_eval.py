@@ -49,8 +49,8 @@ def test_the_figures_are_those_of_the_library(regard: Regard, translator: Make, 
     scores = {name: pytest.approx(value, rel=1e-6) for name, value in expected.values.items()}
     assert found == {
         **{"run": str(run), "step": 7, "data": file, "examples": 10, "truncated": 0, "beam": 2},
-        **{"penalty": asdict(ranking), "scores": scores, "notes": expected.notes, "lengths": {}, "exposure": None},
-        **{"fill": None, "classes": None, "entities": None},
+        **{"penalty": asdict(ranking), "scores": scores, "notes": expected.notes, "lengths": {}, "tasks": {}},
+        **{"exposure": None, "fill": None, "classes": None, "entities": None},
     }
     title, *rows = table(regard("eval", run, "--data", file, *how).out)
     assert title == [f"{run}, step 7, on 10 examples of {file}"]

@@ -10,6 +10,7 @@ from rich.console import Group
 from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.eval_lm import measure_fill, print_last_words, print_running, print_substitution
+from regard.cli.eval_prompt import print_prompted
 from regard.cli.eval_words import print_word_tests
 from regard.cli.lines import print_line
 from regard.errors import UserError
@@ -30,6 +31,7 @@ GROUPS = 8  # of sources by their length
 # measurements are given, the first of the table is meant, and it takes the others or refuses them.
 TAKES = {
     "substitution": (),
+    "prompt": ("settings", "data", "split", "labels", "shots", "seed", "per_token", "calibrate"),
     "analogies": ("wordsim", "data", "most"),
     "wordsim": ("data",),
     "last_word": ("data",),
@@ -55,7 +57,10 @@ COLUMNS = ("column", "first", "second", "context", "choices")  # settings that n
 
 Columns = Annotated[
     list[str] | None,
-    typer.Argument(metavar="data.COLUMN=NAME", help="Of --data: its columns, such as data.text=sentence."),
+    typer.Argument(
+        metavar="data.COLUMN=NAME",
+        help="Of --data: its columns, such as data.text=sentence. Of --prompt also files: data.train=FILE.",
+    ),
 ]
 Data = Annotated[
     str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
@@ -94,6 +99,28 @@ AnalogiesOption = Annotated[
 Most = Annotated[
     int | None, typer.Option(min=1, help="Of --analogies: answers are among so many of the first words; else 300000.")
 ]
+PromptOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEMPLATE",
+        help=r'Of a language model: rank labels after a prompt such as "Review: {text}\nSentiment: {label}".',
+    ),
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(metavar="WORDS=LABEL,…", help="Of --prompt: the words of each label, as in negative=0,positive=1."),
+]
+Shots = Annotated[
+    int, typer.Option(min=0, help="Of --prompt: examples of data.train=FILE before each text, of all classes.")
+]
+ShotSeed = Annotated[int, typer.Option("--seed", help="Of --prompt: of the drawn examples.")]
+PerToken = Annotated[
+    bool, typer.Option("--per-token", help="Of --prompt: rank by the mean log-probability of a label's tokens.")
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option("--calibrate", help="Of --prompt: divide by the probability of a label after a text without content."),
+]
 Stride = Annotated[
     int | None,
     typer.Option(help="Of --running: the tokens by which a window of the text moves on; else half of a window."),
@@ -122,6 +149,12 @@ def evaluate(
     wordsim: Wordsim = False,
     analogies: AnalogiesOption = False,
     most: Most = None,
+    prompt: PromptOption = None,
+    labels: LabelsOption = None,
+    shots: Shots = 0,
+    seed: ShotSeed = 1,
+    per_token: PerToken = False,
+    calibrate: Calibrate = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -141,7 +174,8 @@ def evaluate(
     text is masked in turn, and a language model predicts it from one side or from both. With --substitution a model of
     context2vec ranks words that could replace a word of a sentence; the sentences come with the library.
     With --wordsim and --analogies word vectors are measured: the rank correlation (Spearman) of cosines with
-    judgements, and the right answers.
+    judgements, and the right answers. With --prompt a language model classifies texts without training for it: labels
+    are ranked by the log-probability of their words after the prompt, which may show examples first (docs/prompt.md).
 
     \b
     Examples:
@@ -158,6 +192,7 @@ def evaluate(
       regard eval runs/context2vec --substitution
       regard eval gpt2/ --data book.txt --running --stride 256
       regard eval runs/word2vec --wordsim --analogies
+      regard eval gpt2/ --prompt "{text} It was {label}" --labels terrible=0,great=1 --data dev.tsv
       regard eval vectors.bin --wordsim --data pairs.tsv
     """
     from regard.decode import Penalty
@@ -170,6 +205,10 @@ def evaluate(
     match measurement:
         case "substitution":
             print_substitution(model, json)
+        case "prompt":
+            assert prompt is not None
+            where = (data, split, settings or [], batch_tokens, json)
+            print_prompted(model, prompt, labels, shots, seed, per_token, calibrate, *where)
         case "wordsim" | "analogies":
             if wordsim and analogies and data is not None:
                 raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")
@@ -225,6 +264,7 @@ class Measured:
 
     scores: "Scores"
     lengths: dict[str, dict[str, float]]  # the scores of each group of --by-length
+    tasks: dict[str, tuple[int, dict[str, float]]]  # of a corpus with several: the examples and the scores of each
     exposure: "Exposure | None"  # of --free-running
     classes: "ClassReport | None"  # of a classifier
     entities: "EntityReport | None"  # of a tagger
@@ -237,6 +277,7 @@ class Measured:
             "scores": self.scores.values,
             "notes": self.scores.notes,
             "lengths": self.lengths,
+            "tasks": {name: {"examples": count, "scores": values} for name, (count, values) in self.tasks.items()},
             "exposure": self.exposure and asdict(self.exposure),
             "fill": self.filled and {"tokens": self.filled.tokens, **self.filled.accuracy},
             "classes": self.classes and self.classes.to_json(),
@@ -256,7 +297,7 @@ def _measure(
 ) -> Measured:
     from regard.report.classes import class_report
     from regard.report.entities import entity_report
-    from regard.training.evaluate import TOKEN_HEADS, evaluate, truncated
+    from regard.training.evaluate import TOKEN_HEADS, evaluate, task_scores, truncated
 
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
@@ -264,6 +305,7 @@ def _measure(
     return Measured(
         evaluate(model, examples, metrics, beam, ranking, batch_tokens),
         {span: evaluate(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
+        task_scores(model, examples, metrics, beam, ranking, batch_tokens),
         _exposure(model, examples, batch_tokens) if free_running else None,
         class_report(model, examples, batch_tokens),
         entity_report(model, examples, batch_tokens),
@@ -275,6 +317,7 @@ def _measure(
 def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     from regard.render.terminal import sections_text
     from regard.report.figures import find_metric
+    from regard.report.run import task_table
 
     console = SafeConsole()
     metrics = {name: find_metric(name, model.metrics) for name in found.scores.values}
@@ -285,6 +328,8 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     console.print(grid(title, ["", "", ""], rows))
     if found.truncated:
         notice(f"{found.truncated:,} of them are past the model's {model.longest} tokens and were cut")
+    if found.tasks:
+        console.print("", sections_text([task_table(found.tasks, model.metrics)]))
     if found.classes:
         tables = (found.classes.table(), found.classes.confusion_table(), found.classes.mistakes())
         console.print("", sections_text([table for table in tables if table]))

@@ -339,7 +339,8 @@ def _conclude(outcomes: "list[Outcome]", place: Path, seeds: int, console: Conso
             {**runs[0], "report": path, "others": runs[1:], **mean, **({"steps": first.steps} if first.steps else {})}
         )
         return
-    tables = [sample_table(found)] if found else []
+    tables = [first.tasks] if first.tasks else []
+    tables += [sample_table(found)] if found else []
     tables += [step_table(first.steps)] if first.steps and len(first.steps[0]) <= TERMINAL else []
     console.print("", sections_text([score_table(outcomes), *tables]))
     for number, view in enumerate(seen):

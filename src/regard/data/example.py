@@ -28,6 +28,7 @@ class Pair:
     links: frozenset[tuple[int, int]] | None = None
     unit: Unit = "word"  # what the links join
     others: tuple[str, ...] = ()  # further accepted targets, such as other pronunciations of the same word
+    task: str = ""  # the prefix that names the task, if a corpus has several; each is then measured apart
 
     @property
     def alignment(self) -> tuple[Unit, frozenset[tuple[int, int]]] | None:

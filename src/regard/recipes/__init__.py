@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from regard.config import Kinds
+from regard.data.text2text import TaskFiles
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
@@ -30,6 +31,7 @@ from regard.recipes.pretraining import FAMILIES as PRETRAINED
 from regard.recipes.pretraining import pretrain
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
 from regard.recipes.sequences import adding, clips, copy, jsb, mnist, nottingham, permuted_mnist, sequential_mnist
+from regard.recipes.text_to_text import reply, text2text, titles
 from regard.recipes.translation import (
     dates,
     greek,
@@ -56,6 +58,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "wmt14": wmt14,
     "wmt14-big": wmt14_big,
     "greek": greek,
+    "text2text": text2text,
+    "reply": reply,
+    "titles": titles,
     "text": text,
     "bigram": bigram,
     "elmo": elmo,
@@ -111,7 +116,13 @@ KINDS: Kinds = {
     "task": TASKS,
     "metric": METRICS,
     "family": {"pretrain": PRETRAINED},  # by recipe and model: the settings that follow from the model
-    "node": {"plan": Plan, "recipe": Recipe, "headed": HeadedConfig, "directions": TwoDirectionsConfig},
+    "node": {
+        "plan": Plan,
+        "recipe": Recipe,
+        "headed": HeadedConfig,
+        "directions": TwoDirectionsConfig,
+        "files": TaskFiles,
+    },
 }
 
 

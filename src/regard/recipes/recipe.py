@@ -12,6 +12,7 @@ from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
 from regard.data.made_texts import MadeAnswers, MadeChoices, MadeEntailment
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
+from regard.data.passages import Play, Titles
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
@@ -19,6 +20,7 @@ from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.squad import Questions
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
+from regard.data.text2text import Mixture, TextToText
 from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
 from regard.data.words import Words
 from regard.device import check_seed
@@ -61,6 +63,10 @@ DATA: dict[str, type[Any]] = {
     "multi30k": Multi30k,
     "wmt14": Wmt14,
     "greek": GreekEnglish,
+    "text2text": TextToText,
+    "mixture": Mixture,
+    "play": Play,
+    "titles": Titles,
     "lines": Lines,
     "book": Book,
     "shakespeare": Shakespeare,

@@ -15,11 +15,11 @@ from regard.report.classes import class_report
 from regard.report.entities import entity_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
-from regard.report.samples import Sample, excerpts, samples
+from regard.report.samples import Answer, Sample, answers, excerpts, samples
 from regard.report.sections import Cell, Curve, Gallery, ImageGallery, Line, Section, Table, Text
 from regard.report.steps import compute_steps, step_table
 from regard.training.chance import describe_chance
-from regard.training.evaluate import Scores, evaluate
+from regard.training.evaluate import Scores, evaluate, task_scores
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
 from regard.training.run import Run
@@ -105,6 +105,21 @@ class Outcome:
         )
 
     @cached_property
+    def tasks(self) -> Table | None:
+        """The scores of each task of a corpus that has several."""
+        found = task_scores(self.model, self.examples, ("loss", *self.recipe.metrics))
+        return task_table(found, self.model.metrics) if found else None
+
+    def answer_sections(self) -> list[Section]:
+        """The first answers and the failures of a model that reads a source text."""
+        if not {"source", "target"} <= set(self.model.fields):
+            return []
+        shown, wrong = answers(self.model, self.examples, SHOWN)
+        note = "The wrong answers that the model is surest of; the score is the mean log-probability of the tokens."
+        tables = [answer_table("Answers", shown)]
+        return [*tables, *([answer_table("Failures", wrong, note)] if wrong else [])]
+
+    @cached_property
     def steps(self) -> list[dict[str, Cell]]:
         """The states and probabilities of each step, if the model is small enough for a table."""
         return compute_steps(self.model, self.examples)
@@ -161,6 +176,23 @@ def sample_table(found: Sequence[Sample]) -> Table:
     return Table("Samples", ["input", "output"], found)
 
 
+def answer_table(title: str, found: Sequence[Answer], note: str = "") -> Table:
+    """Answers beside the right ones, as a table."""
+    rows: list[list[Cell]] = [[one.given, one.said, one.right, f"{one.score:.3f}"] for one in found]
+    return Table(title, ["input", "output", "right", "score"], rows, note)
+
+
+def task_table(found: Mapping[str, tuple[int, Mapping[str, float]]], metrics: Metrics) -> Table:
+    """The number of examples and the scores of each task; a measure that a task does not have is left empty."""
+    names = list(dict.fromkeys(name for _, values in found.values() for name in values))
+    shown = {name: find_metric(name, metrics) for name in names}
+    rows: list[list[Cell]] = [
+        [task, count, *(metric.show(values.get(name)) for name, metric in shown.items())]
+        for task, (count, values) in found.items()
+    ]
+    return Table("By task", ["task", "examples", *(metric.title for metric in shown.values())], rows)
+
+
 def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], found: Sequence[Sample]) -> list[Section]:
     """The report of the first run, compared with the others: scores, samples, attention, curves, settings."""
     first, recipe, captioned = outcomes[0], outcomes[0].recipe, outcomes[0].captioned
@@ -183,7 +215,9 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     return [
         Text(" ".join(about), "What is shown", "training.md"),
         score_table(outcomes),
+        *([first.tasks] if first.tasks else []),
         *([sample_table(found)] if found else []),
+        *first.answer_sections(),
         *first.class_sections(),
         *([step_table(first.steps)] if first.steps else []),
         *([ImageGallery("Attention", captioned)] if captioned else []),

@@ -1,4 +1,7 @@
-"""Samples at the end of a run: a few texts that the model continues, or whose masked word it fills in."""
+"""Samples at the end of a run: a few texts that the model continues, whose masked word it fills in, or that it answers.
+
+Of texts that it answers, the failures are shown too: the wrong answers that it is surest of.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -17,6 +20,7 @@ OPENING = 3  # words of an example that are the prompt
 LENGTH = 160  # tokens of an answer
 TEMPERATURE = 0.8
 NEAR, NEAR_WORDS, NEAR_EVERY = 6, 5, 20  # neighbours of a word; words; every how many-th of the most frequent words
+ANSWERED, WRONG = 200, 5  # examples that are answered to find failures; failures that are shown
 LONG_WORD = 5  # letters of a word: shorter ones are mostly function words
 
 
@@ -25,6 +29,15 @@ class Sample(NamedTuple):
 
     given: str
     said: str
+
+
+class Answer(NamedTuple):
+    """A source, the answer of the model and the right one; the score is the mean log-probability of the tokens."""
+
+    given: str
+    said: str
+    right: str
+    score: float
 
 
 def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
@@ -100,6 +113,16 @@ SAMPLES: dict[str, Callable[[Loaded, Sequence[str], int], list[Sample]]] = {
     "fill": _filled,
     "neighbours": _near,
 }
+
+
+def answers(model: Loaded, examples: Sequence[Any], most: int) -> tuple[list[Answer], list[Answer]]:
+    """The first answers of a model that reads a source, and its failures: the wrong answers that it is surest of."""
+    some = examples[:: max(1, len(examples) // ANSWERED)][:ANSWERED]
+    said = verbs.translate(model, [one.source for one in some], align=False)
+    found = [Answer(one.source, each.text, one.target, each.score) for one, each in zip(some, said)]
+    accepted = [(one.target, *one.others) for one in some]
+    wrong = [one for one, right in zip(found, accepted) if one.said not in right]
+    return found[:most], sorted(wrong, key=lambda one: -one.score)[:WRONG]
 
 
 def gapped(text: str, mask: str) -> str:

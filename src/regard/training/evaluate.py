@@ -363,6 +363,26 @@ def _has_comparable_links(model: Loaded, example: Any) -> bool:
     return example.unit == "word" or {model.source_tokenizer.kind, model.target_tokenizer.kind} == {"char"}
 
 
+def task_scores(
+    model: Loaded,
+    examples: Sequence[Any],
+    metrics: Collection[str],
+    beam: int = 1,
+    penalty: Penalty | float = 1.0,
+    batch_tokens: int = BATCH_TOKENS,
+) -> dict[str, tuple[int, dict[str, float]]]:
+    """Of a corpus with several tasks: by the prefix of a task, the number of its examples and its scores."""
+    groups: dict[str, list[Any]] = {}
+    for example in examples:
+        groups.setdefault(getattr(example, "task", ""), []).append(example)
+    if len(groups) < 2:
+        return {}
+    return {
+        name: (len(some), evaluate(model, some, metrics, beam, penalty, batch_tokens).values)
+        for name, some in groups.items()
+    }
+
+
 def truncated(model: Loaded, examples: Sequence[Any]) -> int:
     """The number of examples that are longer than the model's context, of which only the beginning is evaluated."""
     if running_text(model) is not None or model.longest is None:

@@ -1,0 +1,130 @@
+"""`regard eval --prompt`: classification with a language model that ranks the words of labels."""
+
+import codecs
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.cli.console import SafeConsole, grid, notice
+from regard.cli.lines import print_line
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from regard.data.example import LabelledText
+    from regard.verbs import Loaded
+
+SETTINGS = ("train", "valid", "test", "text", "label")  # of --prompt: the files and the columns of data=labelled
+ESCAPES = re.compile(r"\\[nt]")  # a shell passes "\n" as two characters
+LONGEST = 300  # characters of the prompt that is printed
+
+
+def print_prompted(
+    model: "Loaded",
+    template: str,
+    labels: str | None,
+    shots: int,
+    seed: int,
+    per_token: bool,
+    calibrate: bool,
+    data: str | None,
+    split: str | None,
+    settings: "Sequence[str]",
+    batch_tokens: int,
+    json: bool,
+) -> None:
+    """--prompt: the accuracy of labels that are ranked by log-probability, by class and beside the most frequent."""
+    from regard.class_scores import macro_average
+    from regard.data.text2text import verbalisers
+    from regard.metrics import matthews
+    from regard.render.terminal import sections_text
+    from regard.report.classes import ClassReport
+    from regard.verbs.prompting import Prompt, draw_shots, rank_labels
+
+    template = ESCAPES.sub(lambda found: codecs.decode(found[0], "unicode_escape"), template)
+    words = None if labels is None else verbalisers(labels.split(","), f"--labels {labels}")
+    Prompt(template, words or {"a": "a", "b": "b"})  # refuses a wrong template before files are read
+    name, train, examples = _examples(data, split, settings, shots)
+    words = words or {label: label for label in sorted({one.label for one in (*train, *examples)})}
+    for one in (*train, *examples):
+        if one.label not in words:
+            known = ", ".join(map(repr, words))
+            raise UserError(f"--labels: the label {one.label!r:.40} has no words; name it too, beside {known:.80}.")
+    drawn = draw_shots([(one.text, one.label) for one in train], shots, seed)
+    prompt = Prompt(template, words, drawn)
+    ranked = rank_labels(model, [one.text for one in examples], prompt, per_token, calibrate, batch_tokens)
+    names = np.array(ranked.labels)
+    found, gold = (np.array(some)[:, None] == names for some in (ranked.best, [one.label for one in examples]))
+    report = ClassReport(ranked.labels, found, gold, several=False)
+    ((frequent, count),) = Counter(one.label for one in examples).most_common(1)
+    scores = {
+        "accuracy": float((found & gold).any(1).mean()),
+        "majority": count / len(examples),
+        "f1_macro": float(macro_average(found, gold).f1[0]),
+        "matthews": matthews(found, gold),
+    }
+    fewer = sum(number < shots for number in ranked.shots)
+    if json:
+        print_line(
+            {
+                **{"run": model.path, "step": model.step, "data": name, "examples": len(examples)},
+                **{"prompt": template, "labels": words, "shots": shots, "seed": seed if shots else None},
+                **{"per_token": per_token, "calibrated": calibrate, "fewer_shots": fewer, "truncated": ranked.cut},
+                **{"scores": scores, "classes": report.to_json(), "first_prompt": ranked.first, "best": ranked.best},
+            }
+        )
+        return
+    console = SafeConsole()
+    rows = [
+        ["accuracy", f"{scores['accuracy']:.2%}", ""],
+        ["(majority)", f"{scores['majority']:.2%}", f"always {frequent!r}, the most frequent label"],
+        ["F1, macro", f"{scores['f1_macro']:.2%}", ""],
+        ["Matthews correlation", f"{scores['matthews']:.4f}", ""],
+    ]
+    how = f"{shots} shots, seed {seed}" if shots else "no shots"
+    title = f"{model.path}: labels of {len(examples):,} texts of {name}, ranked with a prompt ({how})"
+    console.print(grid(title, ["", "", ""], rows))
+    if fewer:
+        full = f"{fewer:,} of {len(examples):,} prompts are longer than the model's {model.longest} tokens"
+        notice(f"{full} with {shots} shots and have fewer, at least {min(ranked.shots)}")
+    if ranked.cut:
+        notice(f"{ranked.cut:,} prompts are longer than the model's {model.longest} tokens and lost their beginning")
+    tables = (report.table(), report.confusion_table())
+    console.print("", sections_text([table for table in tables if table]))
+    first = ranked.first if len(ranked.first) <= LONGEST else "…" + ranked.first[-LONGEST:]
+    console.print("", f"The first prompt, before its label: {first!r}")
+
+
+def _examples(
+    data: str | None, split: str | None, settings: "Sequence[str]", shots: int
+) -> "tuple[str, Sequence[LabelledText], Sequence[LabelledText]]":
+    """The name of the texts that are labelled, the examples to draw shots from, and the texts with their labels."""
+    from regard.config import override
+    from regard.data.labelled import Labelled
+
+    for setting in settings:
+        if setting.removeprefix("data.").partition("=")[0] not in SETTINGS or not setting.startswith("data."):
+            known = ", ".join(f"data.{name}=" for name in SETTINGS)
+            raise UserError(f"{setting}: not a setting of --prompt; give {known}.")
+    own: Any = override(Labelled(), [setting.removeprefix("data.") for setting in settings], {})
+    if data is not None and (own.test or split):
+        other = f"data.test={own.test}" if own.test else f"--split {split}"
+        raise UserError(f"--data {data} and {other}: both name the texts to label; give one of them.")
+    test = data or own.test
+    if not own.train and (shots or not test):
+        if shots:
+            raise UserError(f"--shots {shots}: examples are drawn from a training file; give data.train=FILE.")
+        raise UserError("--prompt: measures texts with labels; give --data FILE, a table or label<TAB>text.")
+    if not own.train:
+        return test, [], replace(own, train=test, valid=test, test="").load().train
+    part = split or ("test" if test else "valid")
+    valid = own.valid or ("" if part == "valid" else own.train)  # texts are held out only if they are to be labelled
+    corpus = replace(own, test=test, valid=valid).load()
+    found: Sequence[LabelledText] = getattr(corpus, part, ())
+    if not found:
+        raise UserError(f"--split {part}: there are no such texts; give test (data.test=FILE), valid or train.")
+    return test or f"{own.valid or own.train} ({part})", corpus.train, found

@@ -98,7 +98,7 @@ def test_both_parts_are_in_the_picture(regard: Regard, runs: Path) -> None:
         assert len(view.rows) > 6
         assert regard("look", runs / name, "the rain came", "the sun came").code == 0
     said = regard("look", runs / "pair", "the rain came")
-    assert "a classifier looks at a text of two parts; give both" in said.err
+    assert "this is a classifier that reads first and second; give as many texts" in said.err
 
 
 def test_every_text_of_a_pair_or_choice_is_recorded(runs: Path) -> None:
@@ -113,8 +113,8 @@ def test_every_text_of_a_pair_or_choice_is_recorded(runs: Path) -> None:
 
 def test_texts_that_a_model_cannot_read(regard: Regard, runs: Path) -> None:
     for run, text, message in (
-        ("pair", "one text\n", "line 1: expected two texts, first and second, none of them empty, found ('one text',)"),
-        ("pair", "a\tb\n\na\t \n", "line 3: expected two texts"),
+        ("pair", "one text\n", "line 1: expected first and second, none of them empty, found ('one text',)"),
+        ("pair", "a\tb\n\na\t \n", "line 3: expected first and second"),
         ("choice", "context\tchoice\n", "line 1: expected a context and two or more choices"),
         ("choice", "c\ta\tb\nc\ta\tb\td\n", "some examples have 2 choices and some 3"),
         ("pair", f"a\t{'rain ' * 40}\n", "line 1: 45 tokens with the special ones, but the model reads at most 32"),
@@ -124,7 +124,7 @@ def test_texts_that_a_model_cannot_read(regard: Regard, runs: Path) -> None:
         assert message in said.err
     assert regard("classify", runs / "pair", "--long", "truncate", stdin=f"a\t{'rain ' * 40}\n").code == 0
     assert "give truncate" in regard("classify", runs / "pair", "--long", "window", stdin="a\tb\n").err
-    with pytest.raises(UserError, match=r"text 1: expected two texts, first and second"):
+    with pytest.raises(UserError, match=r"text 1: expected first and second"):
         library.classify(library.load(runs / "pair"), ["one text"])
 
 
@@ -163,6 +163,17 @@ def test_gpt_reads_both_orders_with_the_loss_of_a_language_model(regard: Regard,
         pairs = [f"data.train={runs / 'pair.tsv'}", "data.both_orders=true"]
         said = regard("train", "pair", setting, *pairs, *named, "--out", "own")
         assert ("add head=class" if "structured" in setting else "does not fit data=text-pairs") in said.err
+
+
+def test_a_text_between_start_and_end(regard: Regard, runs: Path) -> None:
+    """Classification as GPT reads it: start, text, extract."""
+    Path("texts.tsv").write_text("yes\tthe rain came\nno\tthe sun came\n" * 6)
+    gpt = ["data=delimited", "data.train=texts.tsv", "data.valid=texts.tsv", "model=gpt", "objective.language=0.5"]
+    assert regard("train", "pair", *gpt, *SETTINGS, "--out", "gpt").code == 0
+    model = library.load("gpt")
+    assert list(library.look(model, "the rain came").rows) == ["<bos>", "▁the", "▁rain", "▁came", "<eos>"]
+    assert regard("classify", "gpt", stdin="the rain came\n").out.split("\t")[0] in ("yes", "no")
+    assert library.classify(model, ["the sun came"]) == library.classify(model, [("the sun came",)])
 
 
 def test_a_long_pair_is_cut_in_training(regard: Regard, runs: Path) -> None:

@@ -24,7 +24,7 @@ from regard.data.joined import PADDING
 from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
-from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
+from regard.data.text_pairs import Choices, DelimitedTexts, LabelledPairs, RatedPairs
 from regard.errors import UserError
 from regard.models import Facts
 from regard.objectives.objective import Trainer
@@ -42,7 +42,14 @@ FILES: dict[str, Any] = {
     "tag": Conll,
     "choice": Choices,
 }
-OWN_FILES = (*FILES.values(), LabelledPairs, RatedPairs, Lines, Book)  # data that is read from files of the user
+OWN_FILES = (
+    *FILES.values(),
+    DelimitedTexts,
+    LabelledPairs,
+    RatedPairs,
+    Lines,
+    Book,
+)  # data that is read from files of the user
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 WORDS = 64  # words of a model without a vocabulary
 MOST_LINES = 1000  # of a file that a tokenizer is tried on

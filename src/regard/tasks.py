@@ -26,12 +26,14 @@ from regard.data.fields import (
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
+from regard.data.related import PADDING, SeparateTexts, SimilarityField
 from regard.data.streams import RunningText
 from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
     Classification,
     ContextSampling,
+    Contrastive,
     MaskedTokens,
     NegativeSampling,
     Recall,
@@ -156,6 +158,32 @@ def labelled(read: str, target: str, places: bool = False) -> Collate:
         )
 
     return collated
+
+
+def related_texts(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """Pairs of texts that are read one by one; the target of a pair is its place in the batch.
+
+    `tokens` (B·C, T) has the C texts of the first pair, then those of the second … Negatives of a pair are the second
+    texts of the other pairs and the third texts of all pairs, `negatives` (B, (C−1)·B), but no pair that shares a text
+    with this one, and no third text that is one of its own two. The target of a pair without negatives, and of one
+    whose texts do not belong together, is IGNORED.
+    """
+    texts = rows.padded("text", widths["text"], PADDING).transpose(1, 2).flatten(0, 1)  # (B·C, T)
+    count, (number, together) = len(rows), rows.padded("number", 2, math.nan).unbind(1)
+    real = texts != PADDING
+    _, same = np.unique(texts.numpy(), axis=0, return_inverse=True)  # equal texts have the same number
+    first, second, *third = torch.from_numpy(same.reshape(count, -1)).T
+    _, there, *given = real.any(1).reshape(count, -1).T
+    pairs = [(one, other) for one in (first, second) for other in (first, second)]
+    shared = torch.stack([one[:, None] == other for one, other in pairs]).any(0)  # (B, B)
+    hard = [there & (one != first[:, None]) & (one != second[:, None]) for one, there in zip(third, given)]
+    negatives = torch.cat([there & ~shared, *hard], 1)  # (B, (C−1)·B)
+    targets = torch.arange(count).masked_fill(~(negatives.any(1) & (together > 0)), IGNORED)
+    return Batch(
+        fields={"tokens": texts.masked_fill(~real, 0), "targets": targets, "negatives": negatives, "numbers": number},
+        real={"tokens": real},
+        counts={"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())},
+    )
 
 
 def _axes(*read: str, predicted: str = "") -> Widths:
@@ -368,6 +396,16 @@ TASKS: dict[str, Task] = {
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
     ),
+    "embed": Task(
+        name="embed",
+        verb="embed",
+        fields={"text": SeparateTexts, "number": SimilarityField},
+        widths=_axes("text"),
+        collate=related_texts,
+        head="vector",
+        objective=Contrastive,
+        metrics=("spearman", "accuracy"),
+    ),
     "words": Task(
         name="words",
         verb="neighbours",
@@ -383,8 +421,12 @@ TASKS: dict[str, Task] = {
 
 
 def reads_inputs(config: Any, task: Task) -> bool:
-    """Whether a model of this config can read the inputs of a task: some have numbers in place of tokens."""
-    return "values" not in task.fields or bool(config.takes_numbers)
+    """Whether a model of this config can read the inputs of a task: some have numbers in place of tokens.
+
+    A model that reads words with their characters reads one text at a time, and no other kind of text.
+    """
+    separate = SeparateTexts in task.fields.values()
+    return ("values" not in task.fields or bool(config.takes_numbers)) and not (separate and config.reads_words)
 
 
 def fits(config: Any, task: Task) -> bool:

@@ -104,6 +104,10 @@ class TextField:
     def encode(self, values: Sequence[str]) -> list[list[int]]:
         return [self.wrap(ids) for ids in self.tokenizer.encode_batch(values)]
 
+    def encode_within(self, values: Sequence[Any], longest: int) -> Sequence[ArrayLike]:
+        """What `encode` gives, with texts cut to the longest text that a model reads."""
+        return [self.wrap(ids[: self.room(longest)]) for ids in self.tokenizer.encode_batch(values)]
+
     def arrays(self, texts: Sequence[str], ids: Sequence[list[int]]) -> Sequence[ArrayLike]:
         """What `encode` gives for texts whose ids are known, and may have been cut."""
         return [self.wrap(one) for one in ids]

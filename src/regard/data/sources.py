@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.data.download import CURE
-from regard.data.example import Captioned, Corpus, LabelledText, Pair, Text, Tokens
+from regard.data.example import Captioned, Corpus, LabelledText, Pair, RelatedTexts, Text, Tokens
 from regard.data.files import JoinedPairs, find_data, hash_text, iterate_lines, open_parallel, read_parallel, read_text
 from regard.data.tables import has_names, read_table, table_warnings
 from regard.errors import UserError
@@ -310,5 +310,7 @@ def _text(example: Any) -> str:
     """Return the input of an example: examples with equal inputs stay together."""
     if isinstance(example, Captioned):
         return str(example.image)
+    if isinstance(example, RelatedTexts):
+        return example.first
     text: str = example.source if isinstance(example, Pair) else example.text
     return text

@@ -3,6 +3,7 @@
 from regard.objectives.captioning import Captioning, HardAttention
 from regard.objectives.classify import Classification, Recall
 from regard.objectives.context import ContextSampling
+from regard.objectives.contrastive import Contrastive
 from regard.objectives.counting import Counting
 from regard.objectives.glove import GloveSquares
 from regard.objectives.guided import GuidedAlignment
@@ -19,6 +20,7 @@ __all__ = [
     "Captioning",
     "Classification",
     "ContextSampling",
+    "Contrastive",
     "Counting",
     "Exposure",
     "GloveSquares",

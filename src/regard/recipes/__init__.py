@@ -9,6 +9,7 @@ from regard.metrics import METRICS
 from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate, tag
+from regard.recipes.embeddings import embed
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
@@ -61,6 +62,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "masked": masked,
     "classify": classify,
     "tag": tag,
+    "embed": embed,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,

@@ -11,6 +11,7 @@ from regard.data.flickr8k import Flickr8k
 from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
+from regard.data.related import RelatedPairs
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
@@ -26,6 +27,7 @@ from regard.objectives import (
     Captioning,
     Classification,
     ContextSampling,
+    Contrastive,
     Counting,
     GloveSquares,
     GuidedAlignment,
@@ -61,6 +63,7 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "related": RelatedPairs,
     "texts": TextsOf,
     "conll": Conll,
     "adding": Adding,
@@ -90,6 +93,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "regression": Regression,
     "binary": BinaryAnswers,
     "recall": Recall,
+    "contrastive": Contrastive,
     "captioning": Captioning,
     "hard": HardAttention,
     "context": ContextSampling,

@@ -32,7 +32,9 @@ def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[str]:
     if name is None or model.reads_images:
         return []
     alone = len(model.fields) == 1
-    found = (_readable(model, excerpt(getattr(one, name)) if alone else getattr(one, name)) for one in examples)
+    values = (getattr(one, name) for one in examples)
+    texts = (value if isinstance(value, str) else value[0] for value in values)  # of several texts, the first
+    found = (_readable(model, excerpt(text) if alone else text) for text in texts)
     return list(islice((text for text in found if _enough(model, text)), most))
 
 

@@ -48,6 +48,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "class": "a classifier",
     "masked": "a masked language model",
     "number": "a regression model",
+    "vector": "a model of text vectors",
     "labels": "a classifier with several labels",
     "tag": "a tagger",
     "keys": "a model of independent answers",
@@ -157,8 +158,7 @@ class Loaded:
         for name, each in self.fields.items():
             values = [getattr(example, name) for example in examples]
             if longest is not None and isinstance(each, TextField):
-                ids = each.tokenizer.encode_batch(values)
-                encoded: Sequence[Any] = [each.wrap(one[: each.room(longest)]) for one in ids]
+                encoded: Sequence[Any] = each.encode_within(values, longest)
             else:
                 encoded = each.encode(values)
                 if isinstance(each, NumbersField | TagsField):  # one at each place, or one of all

@@ -12,10 +12,10 @@ from typing import Any
 from regard.errors import UserError, nearest
 from regard.file_io import is_inside, read_json, read_object
 
-POOLS = ("mean", "first", "max", "tokens")
+POOLS = ("mean", "first", "last", "max", "tokens")
 POOLING_MODES = {  # the names of `sentence-transformers`, of older and newer versions, → ours
     **{"mean_tokens": "mean", "cls_token": "first", "max_tokens": "max"},
-    **{"mean": "mean", "cls": "first", "max": "max"},
+    **{"mean": "mean", "cls": "first", "max": "max", "lasttoken": "last"},
 }
 MODE = "pooling_mode_"
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
@@ -29,7 +29,7 @@ LIMITS = tuple(
 
 @dataclass(frozen=True)
 class Pooling:
-    """The pooling of states: their mean, the first state, their maximum, or all states; normalised or not."""
+    """The pooling of states: their mean, the first or last, their maximum, or all states; normalised or not."""
 
     pool: str = "mean"
     normalise: bool = False
@@ -133,7 +133,7 @@ def _pooling_mode(path: Path) -> str:
     modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
     for mode in modes:
         if mode not in POOLING_MODES:
-            raise UserError(f"{path}: {MODE}{mode}: not supported; it may be mean_tokens, cls_token or max_tokens.")
+            raise UserError(f"{path}: {MODE}{mode}: not supported; it may be mean_tokens, cls_token, max_tokens or lasttoken.")
     if len(modes) != 1:
         raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: should be one pooling mode.")
     return POOLING_MODES[modes[0]]

@@ -166,9 +166,12 @@ def related_texts(rows: Rows, widths: Mapping[str, int], random: np.random.Gener
     `tokens` (B·C, T) has the C texts of the first pair, then those of the second … Negatives of a pair are the second
     texts of the other pairs and the third texts of all pairs, `negatives` (B, (C−1)·B), but no pair that shares a text
     with this one, and no third text that is one of its own two. The target of a pair without negatives, and of one
-    whose texts do not belong together, is IGNORED.
+    whose texts do not belong together, is IGNORED. Rows of one text alone, (T,), have no targets.
     """
-    texts = rows.padded("text", widths["text"], PADDING).transpose(1, 2).flatten(0, 1)  # (B·C, T)
+    columns = rows.padded("text", widths["text"], PADDING)  # (B, T, C)
+    if columns.dim() == 2:
+        return whole_text(rows, widths, random)
+    texts = columns.transpose(1, 2).flatten(0, 1)  # (B·C, T)
     count, (number, together) = len(rows), rows.padded("number", 2, math.nan).unbind(1)
     real = texts != PADDING
     _, same = np.unique(texts.numpy(), axis=0, return_inverse=True)  # equal texts have the same number

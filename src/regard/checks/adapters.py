@@ -21,6 +21,7 @@ from regard.data.conll import Conll
 from regard.data.fields import TextField
 from regard.data.files import iterate_lines
 from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.related import RelatedPairs
 from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
 from regard.errors import UserError
@@ -32,7 +33,14 @@ from regard.verbs.loaded import Loaded
 from regard.verbs.numbers import Inputs
 
 # How a user's file is read, by the head of the task; other files are lines.
-FILES: dict[str, Any] = {"target": Pairs, "class": Labelled, "labels": MultiLabelled, "number": Rated, "tag": Conll}
+FILES: dict[str, Any] = {
+    "target": Pairs,
+    "class": Labelled,
+    "labels": MultiLabelled,
+    "number": Rated,
+    "tag": Conll,
+    "vector": RelatedPairs,
+}
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 WORDS = 64  # words of a model without a vocabulary
 MOST_LINES = 1000  # of a file that a tokenizer is tried on

@@ -51,6 +51,8 @@ FILLED_FROM = {
     "product": "from both, not divided by p(x)",
 }  # what a masked token is predicted from, by the name in --json
 
+OTHER_COLUMNS = ("column", "first", "second", "least")  # settings of --data that are no fields of the model
+
 Columns = Annotated[
     list[str] | None,
     typer.Argument(metavar="data.COLUMN=NAME", help="Of --data: its columns, such as data.text=sentence."),
@@ -331,7 +333,7 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     own: Any = model.recipe and model.recipe.data
     if not isinstance(own, (*FILES.values(), Lines, Book)):
         own = FILES.get(model.task.head, Lines)()
-    columns = [each.name for each in fields(own) if each.name in (*model.fields, "column")]
+    columns = [each.name for each in fields(own) if each.name in (*model.fields, *OTHER_COLUMNS)]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):
         if not setting.startswith("data.") or "=" not in setting or name not in columns:
@@ -339,7 +341,7 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
             cure = f"give {known}, or an empty name for a file without a header"
             raise UserError(f"{setting}: not a column of the examples; {cure}.")
     own = override(replace(own, train=data, valid=data, test=""), [f"{key}={name}" for key, name in named.items()], {})
-    examples: Sequence[Any] = own.load().train
+    examples: Sequence[Any] = own.load().valid  # of pairs with numbers, training reads those that belong together
     classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if classes is not None and not isinstance(classes, TagsField):
         check_labels(data, own.columns, classes.names)

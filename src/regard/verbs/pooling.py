@@ -78,11 +78,32 @@ def sentence_files(path: Path) -> dict[str, Any]:
     modules = _read_modules(home)
     kept = {POOLING: home / modules["Pooling"] / "config.json", PROMPTS: home / PROMPTS}
     kept |= {name: home / modules["Transformer"] / name for name in LIMITS}
-    listed = [
-        {"idx": at, "name": str(at), "path": PLACES[kind], "type": f"sentence_transformers.models.{kind}"}
-        for at, kind in enumerate(modules)
-    ]
-    return {MODULES: listed} | {name: read_object(file) for name, file in kept.items() if file.is_file()}
+    return {MODULES: [_module(at, kind) for at, kind in enumerate(modules)]} | {name: read_object(file) for name, file in kept.items() if file.is_file()}
+
+
+def sentence_settings(pooling: Pooling, width: int) -> dict[str, Any]:
+    """The files of a directory of `sentence-transformers` that state a pooling of states of this width."""
+    modes = {"mean_tokens": "mean", "cls_token": "first", "max_tokens": "max", "lasttoken": "last"}
+    kinds = list(PLACES)[: 3 if pooling.normalise else 2]
+    prompts = {"default": pooling.prefix} if pooling.prefix else {}
+    return {
+        MODULES: [_module(at, kind) for at, kind in enumerate(kinds)],
+        POOLING: {
+            "word_embedding_dimension": width,
+            **{f"{MODE}{mode}": pool == pooling.pool for mode, pool in modes.items()},
+        },
+        LIMITS[0]: {"max_seq_length": pooling.longest, "do_lower_case": pooling.lower},
+        PROMPTS: {
+            "prompts": prompts,
+            "default_prompt_name": next(iter(prompts), None),
+            "similarity_fn_name": "cosine",
+        },
+    }
+
+
+def _module(at: int, kind: str) -> dict[str, Any]:
+    """An entry of `modules.json`."""
+    return {"idx": at, "name": str(at), "path": PLACES[kind], "type": f"sentence_transformers.models.{kind}"}
 
 
 def _read_modules(home: Path) -> dict[str, str]:

@@ -16,13 +16,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from encoded import labelled_columns, pair_columns, rows_of, tagged_columns, text_columns, whole_columns
+from encoded import (
+    labelled_columns,
+    pair_columns,
+    related_columns,
+    rows_of,
+    tagged_columns,
+    text_columns,
+    whole_columns,
+)
 from regard.attention import Memory
 from regard.checks import DOES_NOT_APPLY, FAILED, doctor, model_calls
 from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
-from regard.heads import ClassHeadConfig, CrfHeadConfig, KeysHeadConfig, NumberHeadConfig, TagHeadConfig
+from regard.heads import (
+    ClassHeadConfig,
+    CrfHeadConfig,
+    KeysHeadConfig,
+    NumberHeadConfig,
+    TagHeadConfig,
+    VectorHeadConfig,
+)
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
 from regard.layers.transformer import Block, Shape
@@ -154,6 +169,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "structured-class": classifier(STRUCTURED, pool="mean"),
     "kim-class": classifier(KIM),
     "bilstm-crf": HeadedConfig(BILSTM, CrfHeadConfig(VOCAB)),
+    "bert-vector": HeadedConfig(BERT, VectorHeadConfig()),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -181,6 +197,8 @@ VARIANTS: dict[str, ModelConfig] = {
     **{f"awd-{cell}": replace(RECURRENT, cell=cell, **AWD) for cell in KERNELS},
     "awd-both": both(replace(RECURRENT, **AWD)),
     "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
+    "gpt-vector-last": HeadedConfig(GPT, VectorHeadConfig(pool="last", normalise=False)),
+    "lstm-vector-max": HeadedConfig(RECURRENT, VectorHeadConfig(pool="max")),
     "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     "context2vec-gru": replace(CONTEXT2VEC, cell="gru", layers=1, power=0.0),
@@ -277,6 +295,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "words": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
         "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
+        "embed": related_columns(pairs),
     }
     return collate(rows_of(columns[task.name]), task)
 
@@ -373,8 +392,8 @@ def test_padding_of_a_prompt_changes_nothing_that_follows(config: ModelConfig) -
 
 def with_filler(batch: Batch) -> Batch:
     """The batch with its last row emptied."""
-    kept = (torch.arange(3) < 2)[:, None]
-    return replace(batch, real={name: real & kept for name, real in batch.real.items()}, counts={})
+    kept = {name: (torch.arange(len(real)) < len(real) - 1)[:, None] for name, real in batch.real.items()}
+    return replace(batch, real={name: real & kept[name] for name, real in batch.real.items()}, counts={})
 
 
 # What `regard doctor` checks. These two hold together: the checks call `Inputs.logits`, and training calls the model.

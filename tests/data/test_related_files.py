@@ -57,6 +57,13 @@ def test_negatives_are_a_column_whose_cells_may_be_empty(tmp_path: Path) -> None
     assert [one.text for one in corpus.valid] == PAIRS
 
 
+def test_so_many_pairs_are_held_out_that_they_have_negatives(tmp_path: Path) -> None:
+    corpus = RelatedPairs(train=table(tmp_path / "a.tsv", [(f"first {n}", f"second {n}") for n in range(9)])).load()
+    assert (len(corpus.train), len(corpus.valid)) == (7, 2)
+    with pytest.raises(UserError, match="one pair.*and data.valid=FILE"):
+        RelatedPairs(train=table(tmp_path / "b.tsv", PAIRS[:2])).load()
+
+
 def test_pairs_with_the_same_first_text_are_held_out_together(tmp_path: Path) -> None:
     rows = [(f"text {n % 4}", f"other {n}") for n in range(12)]
     corpus = RelatedPairs(train=table(tmp_path / "a.tsv", rows)).load()
@@ -77,7 +84,7 @@ def test_empty_cells_are_left_out_with_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pairs", "found"),
     [
-        (PAIRS[:1], "has one pair,"),
+        (PAIRS[:1], "one pair,"),
         ([("a", "b")] * 5, "5 pairs that all share a text"),
         ([("a", f"b{n}") for n in range(6)], "6 pairs that all share a text"),
         ([("a", "b"), ("b", "c"), ("c", "a")], "3 pairs that all share a text"),
@@ -85,8 +92,10 @@ def test_empty_cells_are_left_out_with_a_warning(tmp_path: Path) -> None:
 )
 def test_pairs_without_negatives_are_refused(tmp_path: Path, pairs: list[tuple[str, str]], found: str) -> None:
     file, valid = table(tmp_path / "a.tsv", pairs), table(tmp_path / "valid.tsv", PAIRS)
-    with pytest.raises(UserError, match=f"{found}.*give pairs with different texts"):
+    with pytest.raises(UserError, match=rf"data\.train=.*{found}.*give pairs with different texts\."):
         RelatedPairs(train=file, valid=valid).load()
+    with pytest.raises(UserError, match=rf"data\.valid=.*{found}.*give pairs with different texts\."):
+        RelatedPairs(train=valid, valid=file).load()
     more = table(tmp_path / "b.tsv", [*pairs, ("x", "y")])
     assert len(RelatedPairs(train=more, valid=valid).load().train) == len(pairs) + 1
 
@@ -107,8 +116,10 @@ def test_settings_and_numbers_that_do_not_fit_are_refused(tmp_path: Path) -> Non
     with pytest.raises(UserError, match='no column "wrong"'):
         RelatedPairs(train=file, negative="wrong").load()
     good = table(tmp_path / "b.csv", [(*pair, 1) for pair in PAIRS], "first", "second", "score")
-    with pytest.raises(UserError, match=r"data\.least=4: no training pair has such a number; lower it"):
-        RelatedPairs(train=good, number="score", least=4.0).load()
+    with pytest.raises(
+        UserError, match=r"data\.train=.*b\.csv: no pair has a number of data\.least=4 or more; lower it"
+    ):
+        RelatedPairs(train=good, valid=good, number="score", least=4.0).load()
     assert has_column(good, "score")
     assert not has_column(good, "points")
 
@@ -125,7 +136,10 @@ def test_texts_are_encoded_one_by_one_and_cut(tmp_path: Path) -> None:
     assert np.array_equal(field.encode_within([("a cat sleeps",)], 2)[0][:, 0], alone[0][:2])
     assert field.within(2).within(None).longest == 2
     field.save(tmp_path / "text.json")
-    assert SeparateTexts.load(tmp_path / "text.json").encode([PAIRS[0]])[0].tolist() == field.encode([PAIRS[0]])[0].tolist()
+    assert (
+        SeparateTexts.load(tmp_path / "text.json").encode([PAIRS[0]])[0].tolist()
+        == field.encode([PAIRS[0]])[0].tolist()
+    )
 
 
 def test_a_similarity_is_a_number_and_whether_texts_belong_together(tmp_path: Path) -> None:

@@ -22,7 +22,12 @@ def batch_of(*groups: Sequence[list[int]], numbers: Sequence[Sequence[float]] = 
 def test_the_texts_of_a_pair_are_rows_of_their_own_and_its_target_is_its_place() -> None:
     batch = batch_of((A, B), (C, D))
     assert batch["tokens"].tolist() == [[4, 0, 0], [5, 6, 0], [6, 5, 4], [7, 0, 0]]
-    assert batch.real["tokens"].tolist() == [[True, False, False], [True, True, False], [True] * 3, [True, False, False]]
+    assert batch.real["tokens"].tolist() == [
+        [True, False, False],
+        [True, True, False],
+        [True] * 3,
+        [True, False, False],
+    ]
     assert batch["targets"].tolist() == [0, 1]
     assert batch["negatives"].tolist() == [[False, True], [True, False]]
     assert batch.counts == {"tokens": 7, "targets": 2}

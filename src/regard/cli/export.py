@@ -14,7 +14,10 @@ def export(
     run: options.Run,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write; of word vectors, the file.")],
     to: Annotated[
-        str, typer.Option(help="transformers, sentence-transformers, ctranslate2 or elmo; of word vectors, word2vec or glove.")
+        str,
+        typer.Option(
+            help="transformers, sentence-transformers, ctranslate2 or elmo; of word vectors, word2vec or glove."
+        ),
     ] = "transformers",
     average: Annotated[
         int, typer.Option(min=0, help="Average the weights of so many of the run's newest steps; 0: none.")

@@ -14,7 +14,7 @@ import numpy as np
 from regard.data.example import Corpus, RelatedTexts, Tokens
 from regard.data.fields import InputText
 from regard.data.flat import Values
-from regard.data.sources import load_files
+from regard.data.sources import hold_out, load_files
 from regard.data.tables import has_column, read_table
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_json
@@ -122,16 +122,34 @@ class RelatedPairs:
                 "together."
             )
         corpus = load_files(self.train, self.valid, self.test, self._read, {"first": self.first, "second": self.second})
-        train = [one for one in corpus.train if self.least is None or one.number is None or one.number >= self.least]
-        if not train:
-            raise UserError(f"data.least={self.least:g}: no training pair has such a number; lower it.")
-        if not self.negative and not _have_negatives(train):
-            found = "one pair" if len(train) == 1 else f"{len(train):,} pairs that all share a text"
-            raise UserError(
-                f"data.train={self.train}: has {found}, but the texts of other pairs are the negatives; give pairs with "
-                "different texts."
-            )
-        return replace(corpus, train=train)
+        train, valid = list(corpus.train), list(corpus.valid)
+        while not self.valid and len(train) > 1 and not self._has_targets(valid):  # one pair has no negatives
+            train, more = hold_out(train)
+            valid += more
+        train = [one for one in train if self._belongs(one)]
+        for name, part in (("train", train), ("valid", valid), *([("test", corpus.test)] if self.test else [])):
+            given = f"data.{name}={getattr(self, name) or self.train}"
+            if not any(map(self._belongs, part)):
+                raise UserError(f"{given}: no pair has a number of data.least={self.least:g} or more; lower it.")
+            if not self._has_targets(part):
+                found = "one pair" if len(part) == 1 else f"{len(part):,} pairs that all share a text"
+                cure = "give pairs with different texts" + ("" if self.valid else ", and data.valid=FILE")
+                raise UserError(f"{given}: {found}, but other pairs are the negatives of a pair; {cure}.")
+        return replace(corpus, train=train, valid=valid)
+
+    def _belongs(self, pair: RelatedTexts) -> bool:
+        """Whether the texts of a pair belong together."""
+        return self.least is None or pair.number is None or pair.number >= self.least
+
+    def _has_targets(self, pairs: Sequence[RelatedTexts]) -> bool:
+        """Whether a pair that belongs together has a negative. Pairs that all share texts have one text in common, or
+        are three pairs of three texts."""
+        if not any(map(self._belongs, pairs)):
+            return False
+        different = list({frozenset((one.first, one.second)) for one in pairs})
+        disjoint = any(one.isdisjoint(other) for one, other in combinations(different[:4], 2))
+        common = len(different) < 4 or frozenset.intersection(*different)
+        return disjoint or not common or any(one.negative for one in pairs)
 
     def _read(self, path: str) -> list[Any]:
         """The pairs of a file. Only the validation file must have numbers, and only the training file negatives."""
@@ -152,12 +170,3 @@ class RelatedPairs:
             texts = (row["first"].strip(), row["second"].strip())
             found.append(RelatedTexts(*texts, number, row["negative"].strip() if "negative" in columns else None))
         return found
-
-
-def _have_negatives(pairs: Sequence[RelatedTexts]) -> bool:
-    """Whether there are two pairs without a common text. Pairs that all share texts have one text in common, or are
-    three pairs of three texts."""
-    different = list({frozenset((one.first, one.second)) for one in pairs})
-    if any(one.isdisjoint(other) for one, other in combinations(different[:4], 2)):
-        return True
-    return len(different) > 3 and not frozenset.intersection(*different)

@@ -78,7 +78,9 @@ def sentence_files(path: Path) -> dict[str, Any]:
     modules = _read_modules(home)
     kept = {POOLING: home / modules["Pooling"] / "config.json", PROMPTS: home / PROMPTS}
     kept |= {name: home / modules["Transformer"] / name for name in LIMITS}
-    return {MODULES: [_module(at, kind) for at, kind in enumerate(modules)]} | {name: read_object(file) for name, file in kept.items() if file.is_file()}
+    return {MODULES: [_module(at, kind) for at, kind in enumerate(modules)]} | {
+        name: read_object(file) for name, file in kept.items() if file.is_file()
+    }
 
 
 def sentence_settings(pooling: Pooling, width: int) -> dict[str, Any]:
@@ -154,7 +156,9 @@ def _pooling_mode(path: Path) -> str:
     modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
     for mode in modes:
         if mode not in POOLING_MODES:
-            raise UserError(f"{path}: {MODE}{mode}: not supported; it may be mean_tokens, cls_token, max_tokens or lasttoken.")
+            raise UserError(
+                f"{path}: {MODE}{mode}: not supported; it may be mean_tokens, cls_token, max_tokens or lasttoken."
+            )
     if len(modes) != 1:
         raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: should be one pooling mode.")
     return POOLING_MODES[modes[0]]

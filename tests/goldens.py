@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import neighbours
+from regard.verbs.embedding import cosines
 from regard.verbs.labelling import label_sets, rate
 from regard.verbs.tagging import tag
 
@@ -154,6 +156,7 @@ CASES: dict[str, Case] = {
     "tag": Case(
         "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
     ),
+    "embed": Case("embed", f"{PAIRS} {STACK} {TEN} model.context=32 objective.symmetric=true", "related"),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),
     "scenes-hard": Case("scenes", f"{SCENES} {RECURRENT} {TEN} {HARD}", "scenes"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
@@ -354,6 +357,11 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
             for one in tag(model, texts.given)
         ]
     },
+    "vectors": lambda model, texts: {
+        "embed": _vectors(model, texts),
+        "cosines": cosines(model, list(pairwise(texts.given))),
+        "look": _looked(look(model, texts.given[1])),
+    },
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
     "near": lambda model, texts: {
         "near": [[*neighbour] for word in texts.given for neighbour in neighbours(model, word, 3)]
@@ -444,7 +452,7 @@ TEXTS: dict[str, Texts] = {
     "tagged": Texts("tag", CAPTIONS),
     **{
         name: Texts(verb, ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man"))
-        for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"))
+        for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"), ("related", "vectors"))
     },
 }
 

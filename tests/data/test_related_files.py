@@ -60,7 +60,7 @@ def test_negatives_are_a_column_whose_cells_may_be_empty(tmp_path: Path) -> None
 def test_so_many_pairs_are_held_out_that_they_have_negatives(tmp_path: Path) -> None:
     corpus = RelatedPairs(train=table(tmp_path / "a.tsv", [(f"first {n}", f"second {n}") for n in range(9)])).load()
     assert (len(corpus.train), len(corpus.valid)) == (7, 2)
-    with pytest.raises(UserError, match="one pair.*and data.valid=FILE"):
+    with pytest.raises(UserError, match=r"one pair.*and data\.valid=FILE"):
         RelatedPairs(train=table(tmp_path / "b.tsv", PAIRS[:2])).load()
 
 
@@ -147,7 +147,8 @@ def test_a_similarity_is_a_number_and_whether_texts_belong_together(tmp_path: Pa
     assert field.encode([4.0, 3.9])[0].tolist() == [4.0, 1.0]
     assert field.encode([4.0, 3.9])[1][1] == 0.0
     (unknown,) = field.encode([None])
-    assert math.isnan(unknown[0]) and unknown[1] == 1.0
+    assert math.isnan(unknown[0])
+    assert unknown[1] == 1.0
     field.save(tmp_path / "number.json")
     assert SimilarityField.load(tmp_path / "number.json") == field
     for content in ('{"least": "four"}', "[]", '{"least": true}', "{}"):

@@ -100,7 +100,8 @@ def test_filler_rows_and_batches_without_negatives_add_nothing_and_have_finite_g
     found = sums(Contrastive(symmetric=True), filled, model)["nll"]
     assert float(found) == pytest.approx(float(expected))
     found.backward()
-    assert model.embedding.weight.grad is not None and model.embedding.weight.grad.isfinite().all()
+    assert model.embedding.weight.grad is not None
+    assert model.embedding.weight.grad.isfinite().all()
     assert float(sums(Contrastive(), batch_of(PAIRS[:1]))["nll"]) == 0.0
 
 

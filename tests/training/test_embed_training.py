@@ -178,7 +178,8 @@ def test_without_numbers_accuracy_selects_the_step_and_the_run_resumes(files: Pa
     events = iter(run)
     for event in events:
         if isinstance(event, Evaluated):
-            assert "spearman" not in event.values and 0 <= event.values["accuracy"] <= 1
+            assert "spearman" not in event.values
+            assert 0 <= event.values["accuracy"] <= 1
             break
     events.close()  # type: ignore[attr-defined]
     list(Run(recipe, tmp_path / "run", "resume"))

@@ -30,7 +30,8 @@ def export(
     """Write a model as other tools read it: config.json, weights, tokenizer files.
 
     The `transformers` library opens the directory with from_pretrained and gets the same numbers.
-    `sentence-transformers` opens a model that reads a text whole, with the pooling of `regard embed`. `ctranslate2` is for
+    `sentence-transformers` opens a model that reads a text whole, with the pooling of `regard embed`.
+    `ctranslate2` is for
     translation Transformers, and takes that package. `elmo` writes an ELMo in its public form, options.json and
     lm_weights.hdf5, without its output layer; it takes the package h5py.
     Word vectors are written as one file, which gensim reads:

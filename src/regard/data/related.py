@@ -74,7 +74,7 @@ class SimilarityField:
     @classmethod
     def load(cls, path: Path) -> Self:
         content = read_json(path)
-        least = content.get("least", "") if isinstance(content, dict) else ""
+        least: Any = content.get("least", "") if isinstance(content, dict) else ""
         if least is not None and not (type(least) in (int, float) and math.isfinite(least)):
             raise UserError(f"{path}: not the similarities of a run; {RESTORE}.")
         return cls(least)

@@ -9,8 +9,8 @@ from regard.recipes.recipe import Plan, Recipe
 def embed() -> Recipe:
     """Vectors of texts, from pairs of texts that belong together (Reimers & Gurevych 2019): `data.train=FILE`.
 
-    The file is a table with the columns `data.first` and `data.second`, or has first<TAB>second on each line. `from=DIR`
-    starts from a model that was trained on other text, such as a public BERT or sentence-transformers directory.
+    The file is a table with the columns `data.first` and `data.second`, or has first<TAB>second on each line.
+    `from=DIR` starts from a model that was trained on other text, such as a public BERT or sentence-transformers model.
     `head.pool` is how states become one vector. With numbers for the validation pairs (`data.number`, `data.least`) the
     best step is the one whose cosines rank the pairs most as the numbers do.
     """

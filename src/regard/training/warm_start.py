@@ -57,7 +57,7 @@ class WarmStart(NamedTuple):
         return replace(recipe, model=body, head=recipe.head or self.head_for(recipe.data, kinds))
 
     def head_for(self, data: Any, kinds: Kinds) -> HeadConfig | None:
-        """The head of the given model if the data needs such a head: its own, or one with the pooling of its directory."""
+        """The head of the given model if the data needs it: its own, or one with the pooling of its directory."""
         head: HeadConfig | None = self.config.split()[1]
         if head is not None or self.pooling is None or "vector" not in _heads_of(data, kinds):
             return head if head is not None and head.predicts in _heads_of(data, kinds) else None

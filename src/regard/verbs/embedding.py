@@ -38,15 +38,15 @@ def embed(
     """The vector of each text: the mean or maximum of its states (special tokens included), the first, or all of them.
 
     Arguments that are None follow the pooling that the model was trained with (`regard train embed`), or the settings
-    of a `sentence-transformers` directory where the model came from one; otherwise the vector is the mean, not normalised. For a translator these are the states of the source. `layers` is
-    last, first (the input embeddings), mix (the mean of all layers) or all. An ELMo reads words, without special
-    tokens.
+    of a `sentence-transformers` directory where the model came from one; otherwise the vector is the mean, not
+    normalised. For a translator these are the states of the source. `layers` is last, first (the input embeddings), mix
+    (the mean of all layers) or all. An ELMo reads words, without special tokens.
     """
     return gathered(model, texts, chosen(model, pool, normalise), batch_tokens, layers=layers)
 
 
 def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None) -> Pooling:
-    """The caller's choice; where it is None, the setting of the model's directory. The pool `cls` is `first`."""
+    """The caller's choice; where it is None, that of the model (`own_pooling`). The pool `cls` is `first`."""
     found = own_pooling(model)
     pooling = replace(
         found,

@@ -27,7 +27,7 @@ def embed(
     pool: Annotated[
         str | None,
         typer.Option(
-            help="mean, max, cls (first), last: one vector a line; tokens: one a token. Default: the model's own, or mean."
+            help="mean, max, cls (first), last: one vector a line; tokens: one a token. Default: the model's, or mean."
         ),
     ] = None,
     normalise: Annotated[

@@ -7,7 +7,7 @@ import numpy as np
 from regard.data.batches import Batch, collate, one_row
 from regard.data.fields import Field
 from regard.data.flat import Columns, Flat, FlatBuilder, Row
-from regard.data.related import PADDING
+from regard.data.joined import PADDING
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer
 from regard.tasks import TASKS, Task
 
@@ -45,6 +45,13 @@ def whole_columns(texts: Sequence[Ids], special: SpecialTokens = OUR_SPECIAL_TOK
 def labelled_columns(examples: Sequence[tuple[Ids, int]]) -> Columns:
     """The columns of the task "classify"."""
     return {"text": flat([ids for ids, _ in examples]), "label": flat([[label] for _, label in examples])}
+
+
+def joined_columns(examples: Sequence[tuple[Ids, int]]) -> Columns:
+    """The columns of the tasks "pair" and "choice", with one text for each example: all of it is in segment 0."""
+    builder = FlatBuilder(np.dtype(np.int32))
+    builder.add([[[token, 0] for token in ids] for ids, _ in examples])
+    return {"text": builder.build(), "label": flat([[label] for _, label in examples])}
 
 
 def tagged_columns(examples: Sequence[tuple[Ids, Ids]]) -> Columns:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from encoded import (
+    joined_columns,
     labelled_columns,
     pair_columns,
     related_columns,
@@ -31,6 +32,7 @@ from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
 from regard.heads import (
+    ChoiceHeadConfig,
     ClassHeadConfig,
     CrfHeadConfig,
     KeysHeadConfig,
@@ -170,6 +172,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "kim-class": classifier(KIM),
     "bilstm-crf": HeadedConfig(BILSTM, CrfHeadConfig(VOCAB)),
     "bert-vector": HeadedConfig(BERT, VectorHeadConfig()),
+    "bert-choice": HeadedConfig(BERT, ChoiceHeadConfig().for_body(BERT)),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -207,6 +210,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "bilstm-deep": replace(BILSTM, layers=2, filters=0),
     "bilstm-extractor": replace(BILSTM, extractor=RECURRENT, mixed=2, extracted=8, before=(1,), tune=True),
     "bilstm-class": classifier(BILSTM),
+    "gpt-choice": HeadedConfig(GPT, ChoiceHeadConfig().for_body(GPT)),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
@@ -296,6 +300,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
         "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
         "embed": related_columns(pairs),
+        "choice": joined_columns([(source, 0) for source, _ in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)
 
@@ -363,6 +368,7 @@ def padded(config: ModelConfig, batch: Batch, left: int, right: int) -> Batch:
     sides = {"tokens": (0, right) if config.causal else (left, right), "source": (left, right)}
     texts = [name for name in batch.real if batch[name].dim() == 2]  # an image has no padding
     longer = {name: F.pad(batch[name], sides[name], value=5) for name in texts}
+    longer |= {"segments": F.pad(batch["segments"], sides["tokens"])} if "segments" in batch.fields else {}
     real = {**batch.real, **{name: F.pad(batch.real[name], sides[name]) for name in texts}}
     return replace(batch, fields={**batch.fields, **longer}, real=real, counts={})
 

@@ -52,7 +52,7 @@ FILES = {
     "pairs.tsv": "3 février 2021\t2021-02-03\n2 June 1998\t1998-06-02\n" * 20,
     "dev.tsv": "4 May 2001\t2001-05-04\n",
     "more.tsv": "5 May 2001\t2001-05-05\n6 May 2001\t2001-05-06\n",
-    "similar.csv": "first,second,score\n"
+    "related.csv": "first,second,score\n"
     + "".join(f"a fine day {n},day {n} is fine,5\nrain {n},snow {n},2\n" for n in range(9)),
     "lines.txt": "a line of text\nand one more\n" * 10,
     "labelled.tsv": "".join(f"good\ta fine day {n}\nbad\ta wet one {n}\n" for n in range(10)),
@@ -64,6 +64,13 @@ FILES = {
     "parts.tsv": "id\tde\ten\n" + "".join(f"{n}\t{n} Äpfel\t{n} apples\n" for n in range(2, 30)),
     "posts.jsonl": "".join(f'{{"id": {n}, "body": "post {n}"}}\n' for n in range(20)),
     "columns.txt": "Anna N B-PER\nleft V O\nNew N B-LOC\nYork N I-LOC\n\nJohn N B-PER\nslept V O\n\n" * 20,
+    "entailed.tsv": "".join(f"{'no' if n % 3 else 'yes'}\tit rains {n}\tit is wet {n % 4}\n" for n in range(20)),
+    "similar.tsv": "".join(f"{n % 5}\tit rains {n}\tit is wet {n % 4}\n" for n in range(20)),
+    "similar.csv": "sentence1,sentence2,score\n" + "".join(f"it rains {n},it is wet,{n % 5}\n" for n in range(20)),
+    "endings.tsv": "".join(f"{n % 2}\tit rains {n}\ttake an umbrella\topen the window\n" for n in range(20)),
+    "endings.jsonl": "".join(
+        f'{{"label": {n % 2}, "context": "it rains {n}", "endings": ["stay", "go {n}"]}}\n' for n in range(20)
+    ),
     "in.txt": "3 février 2021\n\n2 June 1998\n",
 }
 

@@ -32,7 +32,9 @@ CONCAT = ("last", "max", "mean")  # what pool=concat joins (Howard & Ruder 2018,
 class HeadConfig(Protocol):
     """The settings of a head: a frozen dataclass. A config may inherit from this class to get the defaults.
 
-    The module that `build` makes maps features (B, T, width) and `real` (B, T), or None, to logits.
+    The module that `build` makes maps features (B, T, width) and `real` (B, T), or None, to logits. If each row of a
+    batch has several texts, a third argument is their number, and the features are those of all texts, (B · texts, T,
+    width).
     """
 
     predicts: ClassVar[str]  # what the head predicts: the `head` of the tasks that it serves
@@ -111,9 +113,12 @@ class ClassHead(nn.Module):
         self.out = nn.Linear(inner, config.labels, bias=bool(config.bias))
         init_weights(self, 0.02)
 
-    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
-        """The states of texts (B, T, width) → logits (B, labels)"""
-        x = pooled(features, real, self.config.pool)
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → logits (B, labels)"""
+        return self.logits(add_texts(pooled(features, real, self.config.pool), texts))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Vectors of texts (N, width) → logits (N, labels)"""
         if self.hidden is not None:
             x = ACTIVATIONS[self.config.hidden](self.hidden(x))
         return self.out(F.dropout(x, self.config.dropout, self.training))
@@ -137,6 +142,14 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     places = real.int().argmax(1) if pool == "first" else last
     found = features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
     return found.masked_fill(~real.any(1, keepdim=True), 0.0)
+
+
+def add_texts(vectors: Tensor, texts: int) -> Tensor:
+    """The vectors of the texts of each row, added: (B · texts, width) → (B, width).
+
+    GPT reads the two orders of a pair in this way (Radford et al. 2018, §3.3).
+    """
+    return vectors if texts == 1 else vectors.unflatten(0, (-1, texts)).sum(1)
 
 
 def pooled_width(pool: str, width: int) -> int:
@@ -184,6 +197,32 @@ def text_vectors(states: Tensor, real: Tensor | None, pool: str, normalise: bool
     """The vector (B, width) of each text (B, T, width), in float32 or better: `pooled`, with length 1 if normalised."""
     vectors = pooled(at_least_float32(states), real, pool)
     return F.normalize(vectors, dim=-1) if normalise else vectors
+
+
+@dataclass(frozen=True)
+class ChoiceHeadConfig(ClassHeadConfig):
+    """One logit for each of several texts, of which one is right: the layers of a class head with one output."""
+
+    predicts: ClassVar[str] = "choice"
+    sizes: ClassVar[Mapping[str, str]] = {}
+
+    labels: int = 1  # outputs for each text; always 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.labels != 1:
+            raise UserError(f"head.labels={self.labels}: each choice has one output; leave it out.")
+
+    def build(self, body: Facts) -> ChoiceHead:
+        return ChoiceHead(self.for_body(body), body.width)
+
+
+class ChoiceHead(ClassHead):
+    """The layers of a class head with one output. It has no output for a number of choices: there may be any number."""
+
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → the logit of each text of a row, (B, texts)"""
+        return self.logits(pooled(features, real, self.config.pool)).reshape(-1, texts)
 
 
 @dataclass(frozen=True)
@@ -244,9 +283,10 @@ class PooledHead(nn.Module):
         self.pool, self.dropout = pool, dropout
         self.out = nn.Linear(pooled_width(pool, width), outputs)
 
-    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
-        """The states of texts (B, T, width) → (B, outputs)"""
-        return self.out(F.dropout(pooled(features, real, self.pool), self.dropout, self.training))
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → (B, outputs)"""
+        x = add_texts(pooled(features, real, self.pool), texts)
+        return self.out(F.dropout(x, self.dropout, self.training))
 
 
 class NumberHead(PooledHead):
@@ -278,11 +318,11 @@ class NumberHead(PooledHead):
         self.statistics = statistics.to(self.statistics.device)
         return self
 
-    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
-        """The states of texts (B, T, width) → numbers (B,)"""
+    def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The states of texts (B · texts, T, width) → numbers (B,)"""
         count, mean, squares = self.statistics
         deviation = torch.where(squares > 0, squares / count.clamp_min(1), 1.0).sqrt()
-        return mean + deviation * at_least_float32(super().forward(features, real).squeeze(-1))
+        return mean + deviation * at_least_float32(super().forward(features, real, texts).squeeze(-1))
 
 
 @dataclass(frozen=True)
@@ -436,6 +476,7 @@ class ReplacedHead(nn.Module):
 
 HEADS: dict[str, type[HeadConfig]] = {
     "class": ClassHeadConfig,
+    "choice": ChoiceHeadConfig,
     "number": NumberHeadConfig,
     "vector": VectorHeadConfig,
     "labels": LabelsHeadConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ from regard.data.fields import (
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
-from regard.data.related import PADDING, SeparateTexts, SimilarityField
+from regard.data.joined import PADDING, ChoiceField, ChoiceText, JoinedText
+from regard.data.related import SeparateTexts, SimilarityField
 from regard.data.streams import RunningText
 from regard.data.words import WordText
 from regard.objectives import (
@@ -189,6 +190,22 @@ def related_texts(rows: Rows, widths: Mapping[str, int], random: np.random.Gener
     )
 
 
+def joined(target: str) -> Collate:
+    """The function that makes batches of texts of several parts, with segments, and one target for each row.
+
+    A row may have several texts: the tensors are then (B, T, texts), and segments are PADDING where a text has ended.
+    """
+    whole = labelled("text", target)
+
+    def collated(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+        batch = whole(rows, widths, random)
+        tokens, segments = rows.padded("text", widths["text"], PADDING).unbind(-1)
+        segments = segments.clamp_min(0) if segments.dim() == 2 else segments
+        return replace(batch, fields={**batch.fields, "tokens": tokens.clamp_min(0), "segments": segments})
+
+    return collated
+
+
 def _axes(*read: str, predicted: str = "") -> Widths:
     """The axes of a batch: texts that are read whole, and a text that is predicted.
 
@@ -319,6 +336,36 @@ TASKS: dict[str, Task] = {
         objective=Classification,
         metrics=("accuracy",),
     ),
+    "pair": Task(
+        name="pair",
+        verb="classify",
+        fields={"text": JoinedText, "label": LabelField},
+        widths=_axes("text"),
+        collate=joined("label"),
+        head="class",
+        objective=Classification,
+        metrics=("accuracy",),
+    ),
+    "similarity": Task(
+        name="similarity",
+        verb="similarity",
+        fields={"text": JoinedText, "number": NumberField},
+        widths=_axes("text"),
+        collate=joined("number"),
+        head="number",
+        objective=Regression,
+        metrics=("pearson", "spearman"),
+    ),
+    "choice": Task(
+        name="choice",
+        verb="classify",
+        fields={"text": ChoiceText, "label": ChoiceField},
+        widths=_axes("text"),
+        collate=joined("label"),
+        head="choice",
+        objective=Classification,
+        metrics=("accuracy",),
+    ),
     "tag": Task(
         name="tag",
         verb="tag",
@@ -424,12 +471,13 @@ TASKS: dict[str, Task] = {
 
 
 def reads_inputs(config: Any, task: Task) -> bool:
-    """Whether a model of this config can read the inputs of a task: some have numbers in place of tokens.
+    """Whether a model of this config can read the inputs of a task.
 
-    A model that reads words with their characters reads one text at a time, and no other kind of text.
+    Some have numbers in place of tokens. Texts of several parts, or several texts, have no words with characters.
     """
-    separate = SeparateTexts in task.fields.values()
-    return ("values" not in task.fields or bool(config.takes_numbers)) and not (separate and config.reads_words)
+    if config.reads_words and any(issubclass(kind, JoinedText | SeparateTexts) for kind in task.fields.values()):
+        return False
+    return "values" not in task.fields or bool(config.takes_numbers)
 
 
 def fits(config: Any, task: Task) -> bool:

@@ -42,7 +42,8 @@ class Table(nn.Module):
 
 
 def sums(objective: Contrastive, batch: Batch, model: Any = None) -> dict[str, Tensor]:
-    return objective(model or Table(), batch, 0)[0]
+    found: dict[str, Tensor] = objective(model or Table().requires_grad_(False), batch, 0)[0]
+    return found
 
 
 @torch.no_grad()
@@ -56,7 +57,7 @@ def by_hand(texts: Sequence[Tensor], candidates: Sequence[Sequence[Tensor]], tem
 
 
 def vectors(batch: Batch) -> list[Tensor]:
-    return list(Table()(batch))
+    return list(Table()(batch).detach())
 
 
 def test_the_loss_is_the_cross_entropy_of_cosines_in_the_batch() -> None:

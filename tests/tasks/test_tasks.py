@@ -10,12 +10,22 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from encoded import flat, labelled_columns, pair_columns, related_columns, rows_of, text_columns, whole_columns
+from encoded import (
+    flat,
+    joined_columns,
+    labelled_columns,
+    pair_columns,
+    related_columns,
+    rows_of,
+    text_columns,
+    whole_columns,
+)
 from regard.data.batches import IGNORED, Batches, collate
 from regard.data.corruption import MaskTokens
 from regard.data.flat import Columns, Flat, FlatBuilder, Row, Rows
 from regard.data.tokenizers import BOS, EOS, SpecialTokens
 from regard.models import MODELS
+from regard.models.headed import texts_of
 from regard.tasks import TASKS, Task, task_of
 
 SPECIAL = SpecialTokens(pad=0, bos=1, eos=2, mask=4, prefix=1, suffix=2)
@@ -48,10 +58,17 @@ FLOATS = {
     "frames": {"tokens"},
     "labels": {"targets"},
     "rate": {"targets"},
+    "similarity": {"targets"},
     "regress": BOTH,
     "keys": BOTH,
     "caption-features": {"source"},
 }
+BUILT = FlatBuilder(np.dtype(np.int32))
+BUILT.add([[[[7, 0], [8, 0]], [[9, 1], [0, -1]]], [[[5, 0], [6, 0]]], [[[5, 0], [6, 0]]] * 3])
+PARTS = FlatBuilder(np.dtype(np.int32))
+PARTS.add([[[7, 0], [9, 1]], [[5, 0]], [[6, 1]]])
+TWO_PARTS = PARTS.build()
+CHOICES = BUILT.build()  # of two choices each; the second of the first example is shorter
 COLUMNS: Mapping[str, Columns] = {
     "translate": pair_columns([(text, text[:2]) for text in TEXTS]),
     "aligned": {**pair_columns([(text, text[:2]) for text in TEXTS]), "alignment": flat([[0, 0], [], [1, 1, 0, 1]])},
@@ -66,6 +83,12 @@ COLUMNS: Mapping[str, Columns] = {
     "context": text_columns(TEXTS, SPECIAL),
     "words": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
+    "pair": joined_columns(list(zip(TEXTS, (2, 0, 1)))),
+    "similarity": {
+        "text": joined_columns(list(zip(TEXTS, (0, 0, 0))))["text"],
+        "number": numbers([[0.5], [-1.0], [2]]),
+    },
+    "choice": {"text": CHOICES, "label": flat([[1], [0], [1]])},
     "labels": {"text": flat(TEXTS), "labels": numbers([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]]])},
     "rate": {"text": flat(TEXTS), "number": numbers([[0.5], [-1.0], [2.0]])},
     "embed": related_columns(
@@ -175,6 +198,26 @@ def test_a_class_is_one_target() -> None:
     batch = collate(rows_of(COLUMNS["classify"]), TASKS["classify"])
     assert batch["targets"].tolist() == [2, 0, 1]
     assert batch.counts == {"tokens": 6, "targets": 3}
+
+
+def test_a_pair_has_segments() -> None:
+    columns = {**COLUMNS["pair"], "text": TWO_PARTS}
+    batch = collate(rows_of(columns), TASKS["pair"])
+    assert batch["tokens"].tolist() == [[7, 9], [5, 0], [6, 0]]
+    assert batch["segments"].tolist() == [[0, 1], [0, 0], [1, 0]]
+    assert batch.real["tokens"].tolist() == [[True, True], [True, False], [True, False]]
+
+
+def test_choices_keep_their_own_padding() -> None:
+    batch = collate(rows_of(COLUMNS["choice"]), TASKS["choice"])
+    assert batch["tokens"].shape == batch["segments"].shape == (3, 3, 2)
+    tokens, real, segments, texts = texts_of(batch)
+    assert texts == 2
+    assert tokens[:2].tolist() == [[7, 9, 0], [8, 0, 0]]
+    assert real is not None
+    assert real.sum(1).tolist() == [2, 1, 1, 1, 3, 3]
+    assert segments is not None
+    assert segments[:2].tolist() == [[0, 1, 0], [0, 0, 0]]
 
 
 def test_a_tag_and_keys_are_targets_of_each_place() -> None:

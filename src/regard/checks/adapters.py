@@ -20,10 +20,12 @@ from regard.data.characters import words_characters
 from regard.data.conll import Conll
 from regard.data.fields import TextField
 from regard.data.files import iterate_lines
+from regard.data.joined import PADDING
 from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.related import RelatedPairs
 from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
+from regard.data.text_pairs import Choices, DelimitedTexts, LabelledPairs, RatedPairs
 from regard.errors import UserError
 from regard.models import Facts
 from regard.objectives.objective import Trainer
@@ -40,7 +42,16 @@ FILES: dict[str, Any] = {
     "number": Rated,
     "tag": Conll,
     "vector": RelatedPairs,
+    "choice": Choices,
 }
+OWN_FILES = (
+    *FILES.values(),
+    DelimitedTexts,
+    LabelledPairs,
+    RatedPairs,
+    Lines,
+    Book,
+)  # data that is read from files of the user
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 WORDS = 64  # words of a model without a vocabulary
 MOST_LINES = 1000  # of a file that a tokenizer is tried on
@@ -87,7 +98,12 @@ def model_calls(config: Facts) -> Calls:
         else:
             targets = tokens.clone()
             targets[:, 1:] = IGNORED
-        fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source)))
+        if head == "choice":  # each text is compared with the same text in the other order
+            places = torch.where(real, 0, PADDING)
+            texts = {"tokens": (tokens, tokens.flip(1)), "segments": (places, places.flip(1))}
+            fields = {"targets": targets, **{name: torch.stack(both, -1) for name, both in texts.items()}}
+        else:
+            fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source)))
         seen = dict(zip(("tokens", "source"), (real, *source[1:])))
         places = targets[..., 0] if head == "keys" else targets
         counts = {"tokens": int(real.sum()), "targets": int(((places != IGNORED) & ~places.isnan()).sum())}
@@ -153,7 +169,7 @@ def _trainer(loaded: Loaded, data: str | None) -> Callable[[], Trainer]:
             raise UserError("a model that counts grows as it learns, and the check loads into one of the same size")
         corpus = recipe.data
         if data is not None:
-            own = isinstance(corpus, (*FILES.values(), Lines, Book))  # the recipe reads files of the user already
+            own = isinstance(corpus, OWN_FILES)  # the recipe reads files of the user already
             corpus = replace(corpus if own else FILES.get(loaded.task.head, Lines)(), train=data, valid=data, test="")
         plan = replace(
             recipe.plan,

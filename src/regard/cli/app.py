@@ -28,6 +28,7 @@ from regard.cli.neighbours import neighbours
 from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
+from regard.cli.similarity import similarity
 from regard.cli.tag import tag
 from regard.cli.train import train
 from regard.cli.translate import translate
@@ -49,6 +50,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "embed": embed,
         "neighbours": neighbours,
         "classify": classify,
+        "similarity": similarity,
         "tag": tag,
         "score": score,
         "align": align,

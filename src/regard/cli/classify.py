@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from regard.cli import options
-from regard.cli.lines import text_chunks
+from regard.cli.lines import part_chunks, text_chunks
 
 if TYPE_CHECKING:
-    from regard.verbs.labelling import Classified, LabelSet, Rating
+    from regard.verbs.labelling import Chosen, Classified, LabelSet, Rating
 
 
 def classify(
@@ -22,6 +22,10 @@ def classify(
 ) -> None:
     """Label each line of a text: label, tab, its probability. A blank line gives a blank line.
 
+    A model of pairs (regard train pair) reads lines first, tab, second; a model of choices (regard train choice) reads
+    context, tab, choice, tab, choice … and prints the likeliest choice. Both also read a .csv or .jsonl file, or a file
+    with a header, with the columns that they were trained on.
+
     The labels are those of the model's training data, or of a public checkpoint. --json has the probability of each.
     A model of several labels (regard train multilabel) prints the labels whose probability is at least head.threshold,
     and these probabilities; | separates them. A model of numbers (regard train rate) prints the number.
@@ -31,11 +35,12 @@ def classify(
       regard train classify data.train=opinions.tsv --out runs/opinions
       echo "what a lovely day" | regard classify runs/opinions
       regard classify runs/opinions --json texts.txt > labels.jsonl
+      printf 'a man sleeps\ta man is awake\n' | regard classify runs/entailment
       regard classify hf:distilbert/distilbert-base-uncased-finetuned-sst-2-english --download texts.txt
     """
     from regard.render.formatting import format_number
+    from regard.verbs.labelling import choose, label_sets, rate
     from regard.verbs.labelling import classify as classes
-    from regard.verbs.labelling import label_sets, rate
 
     def one_label(found: "Classified") -> list[str]:
         return [found.label, format_number(found.probability)]
@@ -46,14 +51,18 @@ def classify(
     def number(found: "Rating") -> list[str]:
         return [format_number(found.number)]
 
+    def choice(found: "Chosen") -> list[str]:
+        return [found.choice, format_number(found.probability)]
+
     model = options.opened(run, device, precision, long, download, allow_pickle)
     verbs: dict[str, tuple[Any, Any]] = {  # by the head: the verb, and the cells of one of its answers
         "class": (classes, one_label),
         "labels": (label_sets, several_labels),
         "number": (rate, number),
+        "choice": (choose, choice),
     }
     able = model.task.head in verbs and model.predicts(model.task.head) and not model.module.config.numbers
     model.expect("classify", able)
     verb, cells = verbs[model.task.head]
-    for chunk in text_chunks(model, file):
+    for chunk in text_chunks(model, file) if model.joined_text is None else part_chunks(model, file):
         chunk.print_answers(verb(model, chunk.texts, batch_tokens), json, cells)

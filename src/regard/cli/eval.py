@@ -51,7 +51,8 @@ FILLED_FROM = {
     "product": "from both, not divided by p(x)",
 }  # what a masked token is predicted from, by the name in --json
 
-OTHER_COLUMNS = ("column", "first", "second", "least")  # settings of --data that are no fields of the model
+# settings of --data beside the columns of fields
+COLUMNS = ("column", "first", "second", "context", "choices", "least")
 
 Columns = Annotated[
     list[str] | None,
@@ -323,17 +324,16 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
 
     The file is read like the files of the run if it had such files, else as its task reads them.
     """
-    from regard.checks.adapters import FILES
+    from regard.checks.adapters import FILES, OWN_FILES
     from regard.config import override
     from regard.data.fields import LabelField, TagsField
     from regard.data.labelled import check_labels
     from regard.data.sources import Lines
-    from regard.data.streams import Book
 
     own: Any = model.recipe and model.recipe.data
-    if not isinstance(own, (*FILES.values(), Lines, Book)):
+    if not isinstance(own, OWN_FILES):
         own = FILES.get(model.task.head, Lines)()
-    columns = [each.name for each in fields(own) if each.name in (*model.fields, *OTHER_COLUMNS)]
+    columns = [each.name for each in fields(own) if each.name in (*model.fields, *COLUMNS)]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):
         if not setting.startswith("data.") or "=" not in setting or name not in columns:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -173,6 +173,47 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False) -> Iterator[Ch
         yield Chunk(first, lines, texts)
         sys.stdout.flush()
     unknown.report()
+
+
+def part_chunks(model: "Loaded", file: str) -> Iterator[Chunk]:
+    """The texts of several parts of a file for a model. A text that is too long is refused.
+
+    The unknown tokens are reported at the end.
+    """
+    from regard.verbs.labelling import joined_value
+
+    unknown = UnknownCounter()
+    for first, rows in _part_rows(model, file):
+        there = [(number, cells) for number, cells in enumerate(rows, first) if cells]
+        for number, cells in there:
+            model.read_joined([joined_value(model, cells, f"line {number}")], number)
+        tokens = [list(chain.from_iterable(model.tokenizer.encode_batch(cells))) for cells in rows]
+        unknown.count(model.tokenizer, tokens, first)
+        yield Chunk(first, ["\t".join(cells) for cells in rows], [tuple(cells) for _, cells in there])
+        sys.stdout.flush()
+    unknown.report()
+
+
+def _part_rows(model: "Loaded", file: str) -> Iterator[tuple[int, list[list[str]]]]:
+    """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the number of the first.
+
+    A table has the columns that the model was trained on. The first line of a file of lines is a header if it has the
+    names of all of them. A blank line has no cells.
+    """
+    from regard.data.tables import NAMED, ending, read_table
+
+    columns, places = model.part_columns, None
+    if ending(file) in NAMED:
+        records = [[cell.strip() for cell in row.values()] for _, row in read_table(file, columns, lists=("choices",))]
+        yield from ((at + 1, records[at : at + AHEAD]) for at in range(0, len(records), AHEAD))
+        return
+    for first, lines in chunks(file):
+        rows = [[cell.strip() for cell in line.split("\t")] if line.strip() else [] for line in lines]
+        if first == 1 and {*columns.values()} <= {*rows[0]}:
+            places, first, rows = [rows[0].index(name) for name in columns.values()], 2, rows[1:]
+        if places is not None:
+            rows = [[row[place] for place in places if place < len(row)] for row in rows]
+        yield first, rows
 
 
 def _pair(line: str, number: int) -> tuple[str, str]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 TextOrImage = Annotated[
     str, typer.Argument(metavar="TEXT", help="What the model is to read; of a captioner, an image.")
 ]
+Second = Annotated[
+    str | None, typer.Argument(metavar="SECOND", help="Of a model of pairs or choices: the second text, or a choice.")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")]
 Target = Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")]
 Part = Annotated[
@@ -36,6 +39,7 @@ Top = Annotated[int, typer.Option(min=1, help="Of --data: n-grams of each filter
 def look(
     run: options.Run,
     text: TextOrImage = "",
+    second: Second = None,
     out: Out = None,
     target: Target = None,
     beam: options.Beam = 1,
@@ -64,6 +68,9 @@ def look(
     maximum. With --data FILE (lines, label<TAB>text, or a table with the column of the texts), a table has the
     strongest n-grams of each filter over all its texts.
 
+    A model of pairs (regard train pair or similarity) reads TEXT and SECOND as one text; a model of choices reads a
+    context and one choice.
+
     Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
     of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
     that opens offline with all of them, as matrices and as lines: exact numbers on hover, and the arrow keys step
@@ -79,6 +86,7 @@ def look(
       regard look runs/scenes scene.png -o look.html
       regard look runs/opinions "not worth the money"
       regard look runs/opinions --data reviews.txt --top 8
+      regard look runs/similar "A man is asleep." "Somebody sleeps."
       regard look hf:google-bert/bert-base-uncased "The dog barked." --layer 3 --download
     """
     from regard import verbs
@@ -95,19 +103,22 @@ def look(
             raise UserError(f"{run}: a captioner looks at an image; for example: regard look {run} scene.png")
         print_captions(model, [Path(text)], Search(beam, 1, Penalty(1.0), None), target, out, json)
         return
+    if model.joined_text is None and second is not None:
+        raise UserError(f"{second!r:.60}: {model.kind} reads one text; leave the second one out.")
+    given = text if second is None else (text, second)
     if model.module.config.filter_sizes:
         _refuse(f"{run}: has filters and no attention", {**chosen, "--target": target})
         if data is None:
-            _look_filters(model, text, out, json)
+            _look_filters(model, given, out, json)
         elif text or out is not None:
             raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
         else:
             _print_ngrams(model, data, top, json)
         return
     _refuse(f"{run}: {model.kind} without filters over n-grams", {"--data": data})
-    view = verbs.look(model, text, target, beam, part, layer)
+    view = verbs.look(model, given, target, beam, part, layer)
     unknown = UnknownCounter()
-    unknown.count(model.tokenizer, model.tokenizer.encode_batch([text]), first=1)
+    unknown.count(model.tokenizer, model.tokenizer.encode_batch([f"{text} {second or ''}"]), first=1)
     unknown.report()
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
@@ -144,7 +155,7 @@ def _print_ngrams(model: "Loaded", data: Path, top: int, json: bool) -> None:
         print_line({"filter": number, "size": sizes[number], "ngrams": strongest})
 
 
-def _look_filters(model: "Loaded", text: str, out: Path | None, json: bool) -> None:
+def _look_filters(model: "Loaded", text: str | tuple[str, str], out: Path | None, json: bool) -> None:
     """Show the n-grams that won the filters in a text, in the terminal or as a file."""
     from regard.render.terminal import sections_text
     from regard.verbs.filters import look_filters

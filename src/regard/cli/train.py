@@ -34,6 +34,7 @@ EXAMPLE = "example.png"  # in the folder of a captioner: an image to try it on
 # Commands that use a model, by its verb; any other verb reads lines.
 NEXT = {
     "translate": ("echo {text} | {me} translate {run} --beam 5 --nbest 3",),
+    "similarity": ("{me} similarity {run} {text}",),
     "generate": ("{me} generate {run} {prompt} --temperature 0.8", "echo {text} | {me} score {run}"),
     "fill": ("{me} fill {run} {prompt}",),
     "eval": ("{me} doctor {run}",),
@@ -321,16 +322,25 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
 
 def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
     """Commands to try with a run that has just ended."""
+    from regard.data.joined import inputs_of
     from regard.recording import attentions
 
     model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.texts or [""]
     run, me, prompt = shlex.quote(str(outcome.path)), program(), samples[0].given if samples else text
     looks = text and (model.source_tokenizer or attentions(model.module)) and not model.reads_images
     looks = looks and not model.module.config.reads_words
+    gives = "echo {text}"
+    if model.joined_text is not None and outcome.examples:
+        inputs = inputs_of(outcome.examples[0].text)
+        parts = [*inputs[0], *(each[-1] for each in inputs[1:] if model.predicts("choice"))]
+        gives = "printf '" + r"\t".join(["%s"] * len(parts)) + r"\n' {parts}"
+        text, prompt = shlex.join(text), shlex.join(parts)
+    else:
+        text, prompt = shlex.quote(text), shlex.quote(prompt)
     commands = [
         *(["{me} look {run} {text} -o look.html"] if looks else []),
-        *NEXT.get(verb, ("echo {text} | {me} {verb} {run}",)),
+        *NEXT.get(verb, (gives + " | {me} {verb} {run}",)),
         "{me} ladder {recipe}" if outcome.recipe.name in LADDERS else "{me} eval {run}" + EVAL.get(verb, ""),
     ]
-    words = {"text": shlex.quote(text), "prompt": shlex.quote(prompt), "recipe": outcome.recipe.name}
+    words = {"text": text, "prompt": prompt, "parts": prompt, "recipe": outcome.recipe.name}
     return [command.format(me=me, run=run, verb=verb, **words) for command in commands]

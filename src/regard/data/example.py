@@ -66,6 +66,49 @@ class RatedText:
     number: float
 
 
+Parts = tuple[Any, ...]  # the parts of a text; or several such tuples, which a model reads one by one
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """Two texts, or one text, and their class."""
+
+    text: Parts  # (first, second), or both orders of them; or (text,)
+    label: str
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.label) and _no_part_is_empty(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class RatedPair:
+    """Two texts and a number, such as their similarity."""
+
+    text: Parts  # (first, second), or both orders of them
+    number: float
+
+    @property
+    def complete(self) -> bool:
+        return self.number is not None and _no_part_is_empty(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A context with each of several choices, of which one is right."""
+
+    text: Parts  # ((context, choice), (context, choice), …)
+    label: int  # the place of the right choice, from 0
+
+    @property
+    def complete(self) -> bool:
+        return self.label is not None and _no_part_is_empty(self.text)
+
+
+def _no_part_is_empty(text: Parts) -> bool:
+    return all(part if isinstance(part, str) else _no_part_is_empty(part) for part in text)
+
+
 @dataclass(frozen=True, slots=True)
 class RelatedTexts:
     """Two texts that belong together, or a number that states how similar they are."""

@@ -110,14 +110,7 @@ class Rated:
         def read(path: str) -> list[Any]:
             found = []
             for line, row in read_table(path, columns):
-                cell = row["number"].strip()
-                try:
-                    number = float(cell) if cell else None
-                except ValueError:
-                    number = math.nan
-                if number is not None and not math.isfinite(number):
-                    cure = "write a number such as 3.5 or -1e3, or name its column with data.number=COLUMN"
-                    raise UserError(f"{path}, line {line}: {cell[:40]!r} is not a finite number; {cure}.")
+                number = read_number(path, line, row["number"])
                 found.append(RatedText(row["text"].strip(), number))  # type: ignore[arg-type]  # None: left out below
             return found
 
@@ -148,6 +141,19 @@ def _two_columns(target: str, name: str, text: str) -> dict[str, str]:
     return {target: name, "text": text}
 
 
+def read_number(path: str, line: int, cell: str) -> float | None:
+    """Return the number in a cell; None if the cell is empty."""
+    cell = cell.strip()
+    try:
+        number = float(cell) if cell else None
+    except ValueError:
+        number = math.nan
+    if number is not None and not math.isfinite(number):
+        cure = "write a number such as 3.5 or -1e3, or name its column with data.number=COLUMN"
+        raise UserError(f"{path}, line {line}: {cell[:40]!r} is not a finite number; {cure}.")
+    return number
+
+
 def split_labels(cell: str) -> tuple[str, ...]:
     """Return the labels of a cell such as "sport|politics", without repetitions."""
     return tuple(dict.fromkeys(label.strip() for label in cell.split(SEPARATOR) if label.strip()))
@@ -159,7 +165,7 @@ def check_labels(path: str, columns: Mapping[str, str], known: Collection[str]) 
     for line, row in read_table(path, columns) if path else ():
         cell = row[target].strip()
         for label in split_labels(cell) if target == "labels" else (cell,):
-            if label and row["text"].strip() and label not in known:
+            if label and all(text.strip() for text in row.values()) and label not in known:
                 listed = ", ".join(f"{name:.20}" for name in sorted(known)[:8]) + (", …" if len(known) > 8 else "")
                 found = f"the label {label!r:.60} is not a class of the training examples ({listed})"
                 raise UserError(f"{path}, line {line}: {found}; correct it, or add training examples that have it.")

@@ -47,6 +47,8 @@ class TokenizerType:
     build: BuildTokenizer
     settings: dict[str, Any] = field(default_factory=dict)
     wrapping: tuple[str, str] = ("", "")  # the roles of the special tokens before and after an input
+    between: tuple[str, ...] = ()  # the roles of the special tokens between two texts; none: as `SpecialTokens` says
+    second_segment: int = 1  # the segment (token_type_id) of the second text
 
 
 BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
@@ -58,18 +60,19 @@ ALBERT = {**BERT, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk
 T5 = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 GPT2 = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
 CLS_SEP = ("cls_token", "sep_token")
+TWO_SEP = ("sep_token", "sep_token")
 
 _bert = TokenizerType(("vocab.txt",), builders.wordpiece, BERT, CLS_SEP)
 TOKENIZER_TYPES = {
     "bert": _bert,
     "distilbert": _bert,
     "electra": _bert,
-    "roberta": TokenizerType(("vocab.json", "merges.txt"), builders.byte_level, FAIRSEQ, CLS_SEP),
+    "roberta": TokenizerType(("vocab.json", "merges.txt"), builders.byte_level, FAIRSEQ, CLS_SEP, TWO_SEP, 0),
     "gpt2": TokenizerType(("vocab.json", "merges.txt"), builders.byte_level, GPT2),
     "openai-gpt": TokenizerType(("vocab.json", "merges.txt"), builders.word_end_bpe, {"unk_token": "<unk>"}),
     "albert": TokenizerType(("spiece.model",), builders.albert, ALBERT, CLS_SEP),
-    "xlm-roberta": TokenizerType(("sentencepiece.bpe.model",), builders.xlm_roberta, FAIRSEQ, CLS_SEP),
-    "t5": TokenizerType(("spiece.model",), builders.t5, T5, ("", "eos_token")),
+    "xlm-roberta": TokenizerType(("sentencepiece.bpe.model",), builders.xlm_roberta, FAIRSEQ, CLS_SEP, TWO_SEP, 0),
+    "t5": TokenizerType(("spiece.model",), builders.t5, T5, ("", "eos_token"), second_segment=0),
     "marian": TokenizerType(("source.spm", "target.spm", "vocab.json"), builders.t5, T5, ("", "eos_token")),
 }
 WITH_SOURCE = ("t5", "marian", "pegasus")  # types with a source and a target
@@ -235,6 +238,7 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
         return number
 
     prefix, suffix = map(role, tokenizer_type.wrapping)
+    between = [token for token in map(role, tokenizer_type.between) if token is not None]
     pad, eos, unk = role("pad_token"), role("eos_token"), role("unk_token")
     bos = prefix if prefix is not None else role("bos_token")
     if config["model_type"] in ("t5", "marian"):
@@ -248,6 +252,8 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
         mask=role("mask_token"),
         prefix=prefix,
         suffix=suffix,
+        separator=tuple(between),
+        second_segment=tokenizer_type.second_segment,
     )
 
 

@@ -14,12 +14,11 @@ import numpy as np
 from regard.data.example import Corpus, RelatedTexts, Tokens
 from regard.data.fields import InputText
 from regard.data.flat import Values
+from regard.data.joined import PADDING
 from regard.data.sources import hold_out, load_files
 from regard.data.tables import has_column, read_table
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_json
-
-PADDING = -1  # in place of an id: a place after the end of a text
 
 
 @dataclass(frozen=True, eq=False)

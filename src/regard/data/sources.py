@@ -6,6 +6,7 @@ texts: the same files always give the same parts, in any order of their lines.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -15,7 +16,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.data.download import CURE
-from regard.data.example import Captioned, Corpus, LabelledText, Pair, RelatedTexts, Text, Tokens
+from regard.data.example import (
+    Captioned,
+    Choice,
+    Corpus,
+    LabelledPair,
+    LabelledText,
+    Pair,
+    RatedPair,
+    RelatedTexts,
+    Text,
+    Tokens,
+)
 from regard.data.files import JoinedPairs, find_data, hash_text, iterate_lines, open_parallel, read_parallel, read_text
 from regard.data.tables import has_names, read_table, table_warnings
 from regard.errors import UserError
@@ -243,7 +255,7 @@ def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
 
 def _classes(examples: list[Any]) -> Counter[str]:
     """Return how many examples each class has; empty if the examples have no classes."""
-    return Counter(example.label for example in examples if isinstance(example, LabelledText))
+    return Counter(example.label for example in examples if isinstance(example, LabelledText | LabelledPair))
 
 
 def _leaves_each(left: Counter[str], classes: Counter[str]) -> bool:
@@ -267,7 +279,7 @@ def load_files(
         if not path:
             continue
         examples = read(path)
-        parts[name] = [one for one in examples if not any(getattr(one, column) in ("", None) for column in columns)]
+        parts[name] = [one for one in examples if _complete(one, columns)]
         if not parts[name]:
             raise UserError(f"data.{name}={path}: no complete example; give a file with at least one.")
         if columns and Path(path).expanduser().exists():  # not two parallel files
@@ -275,7 +287,7 @@ def load_files(
         if left := len(examples) - len(parts[name]):
             lacking = f"{left} of {len(examples)} examples have no {' or no '.join(columns)} and are left out"
             warnings.append(f"{path}: {lacking}; complete them if they matter.")
-    if doubt := _label_doubt(parts["train"]):
+    if doubt := _label_doubt(parts["train"], columns):
         warnings.append(f"data.train={train}: {doubt}")
     if not valid:
         classes = _classes(parts["train"])
@@ -290,12 +302,20 @@ def load_files(
     return Corpus(**parts, warnings=tuple(dict.fromkeys(warnings)))
 
 
-def _label_doubt(examples: list[Any]) -> str:
+def _complete(example: Any, columns: Mapping[str, str]) -> bool:
+    """Return whether an example has a value in each of its columns."""
+    if isinstance(example, LabelledPair | RatedPair | Choice):
+        return example.complete
+    return not any(getattr(example, column) in ("", None) for column in columns)
+
+
+def _label_doubt(examples: list[Any], columns: Mapping[str, str]) -> str:
     """Return what is probably wrong: the columns are swapped, or nearly each text has its own class; else nothing."""
     classes, texts = _classes(examples), {_text(example) for example in examples}
     if not classes:
         return ""
-    cure = "a file without a header has label<TAB>text; with a header, name the columns: data.label=… data.text=…"
+    named = " ".join(f"data.{key}=…" for key in columns)
+    cure = f"a file without a header has {'<TAB>'.join(columns)}; with a header, name the columns: {named}"
     words = [sum(len(text.split()) for text in each) / len(each) for each in (classes, texts)]
     if len(classes) > 2 * len(texts) or words[0] > max(3, 2 * words[1]):
         found = f"the labels are longer or more varied than the texts ({len(classes)} labels, {len(texts)} texts)"
@@ -312,5 +332,5 @@ def _text(example: Any) -> str:
         return str(example.image)
     if isinstance(example, RelatedTexts):
         return example.first
-    text: str = example.source if isinstance(example, Pair) else example.text
-    return text
+    text = example.source if isinstance(example, Pair) else example.text
+    return text if isinstance(text, str) else json.dumps(text)

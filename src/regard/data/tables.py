@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -26,23 +26,27 @@ HEADER_WORDS = frozenset(  # a first line of such words is a header
     (
         *("class", "category", "label", "labels", "sentiment", "review", "sentence", "text", "texts"),
         *("source", "target", "src", "tgt", "input", "output"),
+        *("first", "second", "sentence1", "sentence2", "premise", "hypothesis", "number", "score", "context", "choice"),
     )
 )
 
 
-def read_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+def read_table(
+    path: str | Path, columns: Mapping[str, str], lists: Collection[str] = ()
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records of a table: the line on which a record starts, and its cells by the keys of `columns`.
 
     `columns` maps each key to the name of its column in the file. If a name is empty, the column has the name of the
     key; if all names are empty and the file has no header, the columns are in the order of the keys. Blank records are
-    skipped.
+    skipped. A key may have a number, as in "choices 1". If its word is in `lists`, a value of a JSON object may be a
+    list, whose items are cells "choices 1", "choices 2" and so on.
     """
     path = Path(path).expanduser()
     if has_names(path, columns):
         names = {key: name or key for key, name in columns.items()}
-        yield from _json_lines(path, names) if _ending(path) == ".jsonl" else _with_header(path, names)
+        yield from _json_lines(path, names, lists) if ending(path) == ".jsonl" else _with_header(path, names)
         return
-    for number, cells in _tab_rows(path):
+    for number, cells in tab_rows(path):
         if len(cells) < len(columns):
             line = "\t".join(cells)
             raise UserError(f"{path}, line {number}: expected {'<TAB>'.join(columns)}, found {_shortened(line)!r}")
@@ -51,20 +55,20 @@ def read_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[tuple[i
 
 def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> bool:
     """Return whether the columns of a file have names: by its ending, or because a setting names a column."""
-    return _ending(Path(path)) in NAMED or any((columns or {}).values())
+    return ending(path) in NAMED or any((columns or {}).values())
 
 
 def has_column(path: str | Path, name: str) -> bool:
     """Return whether the header of a file, or the first record of a .jsonl file, has a column of this name."""
     path = Path(path).expanduser()
-    if _ending(path) == ".jsonl":
+    if ending(path) == ".jsonl":
         first = next((line for line in iterate_lines(path) if line.strip()), "{}")
         try:
             record = DECODER.decode(first)
         except (ValueError, RecursionError):  # the reader of the file reports this error, with its place
             return False
         return isinstance(record, dict) and name in record
-    rows = _csv_rows(path) if _ending(path) == ".csv" else _tab_rows(path)
+    rows = _csv_rows(path) if ending(path) == ".csv" else tab_rows(path)
     return name in (cell.strip() for cell in next(rows, (1, []))[1])
 
 
@@ -72,7 +76,7 @@ def table_warnings(path: str | Path, columns: Mapping[str, str]) -> Iterator[str
     """Yield what is probably wrong in a file without a header: a first line of column names, columns not read."""
     if has_names(path, columns):
         return
-    rows = [cells for _, cells in islice(_tab_rows(Path(path).expanduser()), CHECKED)]
+    rows = [cells for _, cells in islice(tab_rows(path), CHECKED)]
     first = {cell.strip().lower(): cell.strip() for cell in rows[0][: len(columns)]} if rows else {}
     others = (cell for name, cell in first.items() if name not in columns)
     named = " ".join(f"data.{key}={first.get(key) or next(others, 'COLUMN')}" for key in columns)
@@ -96,8 +100,9 @@ def _names_columns(rows: Sequence[Sequence[str]]) -> bool:
     return classes and first[0] not in labels and all(cell.strip().isidentifier() for cell in first)
 
 
-def _ending(path: Path) -> str:
+def ending(path: str | Path) -> str:
     """Return the ending of a file name, without that of a compressed file: ".csv" for "train.csv.gz"."""
+    path = Path(path)
     return (path.with_suffix("") if path.suffix in PACKED else path).suffix.lower()
 
 
@@ -106,11 +111,11 @@ def _ending(path: Path) -> str:
 
 def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records below a header; every record has as many cells as the header."""
-    rows = _csv_rows(path) if _ending(path) == ".csv" else _tab_rows(path)
+    rows = _csv_rows(path) if ending(path) == ".csv" else tab_rows(path)
     first, cells = next(rows, (1, []))
     header = [cell.strip() for cell in cells]
     where = f"{path}, line {first} (the header)"
-    if _ending(path) == ".csv" and len(header) == 1 and "\t" in header[0]:
+    if ending(path) == ".csv" and len(header) == 1 and "\t" in header[0]:
         named = " ".join(f"data.{key}={name}" for key, name in names.items())
         raise UserError(f"{where}: tabs separate its columns; rename the file to .tsv and name the columns: {named}")
     for name, count in Counter(header).items():
@@ -123,15 +128,15 @@ def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, di
     for number, cells in rows:
         if len(cells) != len(header):
             cure = "put a cell that contains a delimiter in double quotes"
-            cure = cure if _ending(path) == ".csv" else "a cell of this format cannot contain a tab: remove the tab"
+            cure = cure if ending(path) == ".csv" else "a cell of this format cannot contain a tab: remove the tab"
             cure = cure if len(cells) > len(header) else "give the row a cell for every column"
             raise UserError(f"{path}, line {number}: expected {len(header)} cells, found {len(cells)}; {cure}.")
         yield number, {key: cells[place] for key, place in places.items()}
 
 
-def _tab_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells between the tabs of every line that is not blank, with its number. Quotes are text."""
-    for number, line in enumerate(iterate_lines(path), 1):
+    for number, line in enumerate(iterate_lines(Path(path).expanduser()), 1):
         if line.strip():
             yield number, line.split("\t")
 
@@ -183,7 +188,7 @@ DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_not_j
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what an escape can write but a UTF-8 text cannot have
 
 
-def _json_lines(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _json_lines(path: Path, names: Mapping[str, str], lists: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records of a file with one JSON object on each line."""
     cure = 'write one object on each line, such as {"text": "a fine day"}'
     for number, line in enumerate(iterate_lines(path), 1):
@@ -198,7 +203,16 @@ def _json_lines(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dic
             raise UserError(f"{where}: invalid JSON ({error}); {cure}.") from error
         if not isinstance(record, dict):
             raise UserError(f"{where}: {_kind(record)} instead of a JSON object; {cure}.")
-        yield number, {key: _json_cell(where, record, key, name) for key, name in names.items()}
+        cells: dict[str, str] = {}
+        for key, name in names.items():
+            word, _, first = key.partition(" ")
+            many = record.get(name) if word in lists else None
+            if isinstance(many, list):
+                for place, value in enumerate(many, int(first)):
+                    cells[f"{word} {place}"] = _json_cell(where, {name: value}, word, name)
+            else:
+                cells[key] = _json_cell(where, record, word, name)
+        yield number, cells
 
 
 def _json_cell(where: str, record: dict[str, Any], key: str, name: str) -> str:
@@ -229,7 +243,7 @@ def _no_column(where: str, key: str, name: str, columns: Iterable[str]) -> UserE
     there = [_shortened(column) for column in columns if column]
     listed = ", ".join(f'"{column}"' for column in there[:LISTED]) + (", …" if len(there) > LISTED else "")
     close = nearest(name, there).partition(" Known: ")[0]
-    cure = f"name one with data.{key}=COLUMN. Columns: {listed or 'none'}.{close}"
+    cure = f"name one with data.{key.partition(' ')[0]}=COLUMN. Columns: {listed or 'none'}.{close}"
     return UserError(f'{where}: no column "{name}"; {cure}')
 
 

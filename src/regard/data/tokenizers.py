@@ -55,10 +55,33 @@ class SpecialTokens:
     # Around an input: a text that an encoder reads whole, or the prompt of a language model ([CLS] and [SEP] of BERT).
     prefix: int | None = None
     suffix: int | None = None
+    separator: tuple[int, ...] = ()  # between two parts of an input (</s> </s> of RoBERTa); empty: the suffix, or eos
+    second_segment: int = 1  # the segment of what comes after the first separator; that before it is 0
 
     def wrap_input(self, ids: list[int]) -> list[int]:
         """The ids of an input: prefix, text, suffix."""
         return [token for token in (self.prefix, *ids, self.suffix) if token is not None]
+
+    def join_input(self, parts: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+        """The ids of an input of several parts, and the segment of each id: prefix A separator B suffix.
+
+        A vocabulary without prefix and suffix, as that of a language model, has bos and eos in their places: the start,
+        delimiter and extract tokens of GPT (Radford et al. 2018, §3.3).
+        """
+        first = self.bos if self.prefix is None and self.suffix is None else self.prefix
+        last = self.eos if self.suffix is None else self.suffix
+        between = self.separator or tuple(token for token in (last,) if token is not None)
+        if not between and len(parts) > 1:
+            raise UserError(
+                "the tokenizer has no special token to separate two texts (no sep_token and no eos_token); "
+                "use a model whose tokenizer has one."
+            )
+        ids, segments = [] if first is None else [first], [] if first is None else [0]
+        for place, part in enumerate(parts):
+            after = between if place < len(parts) - 1 else () if last is None else (last,)
+            ids += [*part, *after]
+            segments += [self.second_segment if place else 0] * (len(part) + len(after))
+        return ids, segments
 
     def wrap_target(self, ids: list[int]) -> list[int]:
         """The ids of a target: bos, text, eos. A decoder reads all but the last and predicts all but the first."""
@@ -67,7 +90,7 @@ class SpecialTokens:
     @property
     def ids(self) -> tuple[int, ...]:
         """All special tokens but `unk`, which stands for some token of a text."""
-        found = {self.pad, self.bos, self.eos, self.mask, self.prefix, self.suffix}
+        found = {self.pad, self.bos, self.eos, self.mask, self.prefix, self.suffix, *self.separator}
         return tuple(sorted(token for token in found if token is not None))
 
     @property
@@ -302,7 +325,9 @@ def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
 
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Check that the model has a row for every id. It may have more rows: vocabularies are padded."""
-    for role, token in vars(tokenizer.special_tokens).items():
+    special = tokenizer.special_tokens
+    roles = [(role, vars(special)[role]) for role in ("pad", "bos", "eos", "unk", "mask", "prefix", "suffix")]
+    for role, token in [*roles, *(("separator", token) for token in special.separator)]:
         if token is not None and (type(token) is not int or token not in range(vocab)):  # config.json may have 1.0
             raise UserError(
                 f"{path}: its special token `{role}` has the id {token}, but the model's vocabulary {vocab:,}; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -130,10 +130,33 @@ class Headed(nn.Module):
         found: tuple[Tensor, ...] = self.body.layers(tokens, real, segments, positions)
         return found
 
-    def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
-        """The logits of the head."""
-        return self.head(features, real)
+    def readout(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
+        """The logits of the head, given the features (B · texts, T, width) of rows with so many texts each."""
+        return self.head(features, real) if texts == 1 else self.head(features, real, texts)
 
     def forward(self, batch: Batch) -> Tensor:
-        real = batch.visible("tokens")
-        return self.readout(self.features(batch["tokens"], real, batch.fields.get("segments")), real)
+        tokens, real, segments, texts = texts_of(batch)
+        return self.readout(
+            self.features(tokens, real, segments if self.config.segment_kinds > 1 else None), real, texts
+        )
+
+
+class Texts(NamedTuple):
+    """The texts of a batch, of which each row may have several."""
+
+    tokens: Tensor  # (B · texts, T)
+    real: Tensor | None  # (B · texts, T); None: there is no padding
+    segments: Tensor | None  # (B · texts, T)
+    texts: int = 1  # texts of a row
+
+
+def texts_of(batch: Batch) -> Texts:
+    """The texts of a batch, row after row: its tokens (B, T), or, if a row has several texts, (B, T, texts).
+
+    In that case `segments` (B, T, texts) are negative where a text has ended.
+    """
+    tokens, segments = batch["tokens"], batch.fields.get("segments")
+    if segments is None or segments.dim() == 2:
+        return Texts(tokens, batch.visible("tokens"), segments)
+    places = segments.mT.flatten(0, 1)
+    return Texts(tokens.mT.flatten(0, 1), places >= 0, places.clamp_min(0), tokens.shape[2])

@@ -1,4 +1,4 @@
-"""Classification: one class per text, or one for each place of it."""
+"""Classification: one class per text, one for each place of it, or one of several texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from regard.data.batches import IGNORED, Batch
 from regard.data.fields import Field, LabelField
 from regard.errors import UserError
 from regard.heads import best_tags, tag_sequences
+from regard.objectives.auxiliary import check_language, check_predicts_next, count_next_tokens, logits_and_language
 from regard.objectives.loss import cross_entropy
 from regard.objectives.objective import Objective, Sums
 from regard.objectives.sequence import check_smoothing
@@ -19,7 +20,7 @@ from regard.recording import watch
 
 @dataclass(frozen=True)
 class Classification(Objective):
-    """Predict the class of a text, or of each place of it.
+    """Predict the class of a text, or of each place of it, or which of several texts is right.
 
     If the model has several hops, a penalty makes them attend to different tokens. A head that scores whole sequences
     of tags (`head=crf`) has the loss −log p(all tags of a text); a place whose target is IGNORED may have any tag.
@@ -29,11 +30,13 @@ class Classification(Objective):
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
     # weights of the classes in the loss: balanced (a rare class counts more), or a number for each class, in order
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
-    heads: ClassVar[tuple[str, ...]] = ("class", "tag")
+    language: float = 0.0  # weight of the loss of the next token of the text, for a causal body (Radford et al. 2018)
+    heads: ClassVar[tuple[str, ...]] = ("class", "tag", "choice")
     measures: ClassVar[tuple[str, ...]] = ("right",)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
+        check_language(self.language)
         if not 0 <= self.penalty < float("inf"):
             raise UserError(f"objective.penalty={self.penalty}: give 0 (none) or more, such as 0.01.")
         if isinstance(self.class_weights, tuple) and not all(0 < one < float("inf") for one in self.class_weights):
@@ -42,7 +45,10 @@ class Classification(Objective):
 
     @property
     def weights(self) -> dict[str, float]:
-        return {"nll": 1.0, "overlap": self.penalty}
+        return {"nll": 1.0, "overlap": self.penalty, **({"language": self.language} if self.language else {})}
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        return super().count(batch) | ({"language": count_next_tokens(batch)} if self.language else {})
 
     def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
         """The weights of the classes, if there are any. They are not trained."""
@@ -50,16 +56,23 @@ class Classification(Objective):
         if changed and model.config.tag_sequences:
             stated = "objective.smoothing" if self.smoothing else "objective.class_weights"
             raise UserError(f"{stated}: a head that scores whole sequences of tags has no such setting; use head=tag.")
+        if self.language:
+            check_predicts_next(model)
         if self.class_weights == "none":
             return None
-        labels = next(each for each in fields.values() if isinstance(each, LabelField))
+        labels = next((each for each in fields.values() if isinstance(each, LabelField)), None)
+        if labels is None:
+            raise UserError("objective.class_weights: these examples have no classes; leave it out.")
         return ClassWeights(self.class_weights, labels)
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, None]:
-        targets = batch["targets"]
-        if model.config.attention_rows:  # hops: the queries of the one attention of the model
+        targets, language = batch["targets"], {}
+        if self.language:
+            logits, language["language"] = logits_and_language(model, batch)
+            overlap = torch.zeros(targets.shape, device=targets.device)
+        elif model.config.attention_rows:  # hops: the queries of the one attention of the model
             with watch(model) as watched:
                 logits = model(batch)  # (B, labels), or (B, T, labels)
             *_, hops = (watched.weights[name] for name in watched.weights)  # (B, hops, T)
@@ -83,6 +96,7 @@ class Classification(Objective):
             "nll": nll,
             "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),
             "right": (found == targets).sum(),
+            **language,
         }
         return sums, None
 

@@ -1,5 +1,6 @@
 """Objectives for numbers: regression, and independent yes-or-no answers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -8,6 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
+from regard.data.fields import Field
+from regard.objectives.auxiliary import check_language, check_predicts_next, count_next_tokens, logits_and_language
 from regard.objectives.objective import Objective, Sums
 
 
@@ -18,16 +21,35 @@ class Regression(Objective):
     It is the negative log-likelihood of a normal distribution with variance ½, without its constant.
     """
 
+    language: float = 0.0  # weight of the loss of the next token of the text, for a causal body (Radford et al. 2018)
     heads: ClassVar[tuple[str, ...]] = ("number",)
     measures: ClassVar[tuple[str, ...]] = ("squared",)
+
+    def __post_init__(self) -> None:
+        check_language(self.language)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"nll": 1.0, **({"language": self.language} if self.language else {})}
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        return super().count(batch) | ({"language": count_next_tokens(batch)} if self.language else {})
+
+    def modules(self, model: Any, fields: Mapping[str, Field]) -> None:
+        if self.language:
+            check_predicts_next(model)
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, None]:
-        targets = batch["targets"]  # (B,), NaN: counts for nothing
-        error = model(batch) - targets  # in float32 or better, as the targets are
+        targets, sums = batch["targets"], {}  # (B,), NaN: counts for nothing
+        if self.language:
+            numbers, sums["language"] = logits_and_language(model, batch)
+        else:
+            numbers = model(batch)
+        error = numbers - targets  # in float32 or better, as the targets are
         total = error.masked_fill(targets.isnan(), 0.0).square().sum()
-        return {"nll": total, "squared": total.detach()}, None
+        return {"nll": total, "squared": total.detach(), **sums}, None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from regard.recipes.language_models import (
     ulmfit,
     wikitext103,
 )
+from regard.recipes.pairs import choice, pair, similarity
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
 from regard.recipes.sequences import adding, clips, copy, jsb, mnist, nottingham, permuted_mnist, sequential_mnist
 from regard.recipes.translation import (
@@ -61,6 +62,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,
     "classify": classify,
+    "pair": pair,
+    "similarity": similarity,
+    "choice": choice,
     "tag": tag,
     "embed": embed,
     "scenes": scenes,

@@ -18,6 +18,7 @@ from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
+from regard.data.text_pairs import Choices, DelimitedTexts, LabelledPairs, RatedPairs
 from regard.data.words import Words
 from regard.device import check_seed
 from regard.errors import UserError, nearest
@@ -64,6 +65,10 @@ DATA: dict[str, type[Any]] = {
     "multilabel": MultiLabelled,
     "rated": Rated,
     "related": RelatedPairs,
+    "delimited": DelimitedTexts,
+    "text-pairs": LabelledPairs,
+    "rated-pairs": RatedPairs,
+    "choices": Choices,
     "texts": TextsOf,
     "conll": Conll,
     "adding": Adding,

@@ -56,7 +56,7 @@ class Outcome:
         return {"part": self.part, "scores": self.scores.values, "notes": self.scores.notes, **run}
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self) -> list[Any]:
         """The texts of the first few examples."""
         return excerpts(self.model, self.examples, SHOWN)
 

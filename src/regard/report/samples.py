@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from regard import verbs
 from regard.data.fields import TextField
+from regard.data.joined import inputs_of
 from regard.models import reads_whole
 from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
@@ -26,11 +27,17 @@ class Sample(NamedTuple):
     said: str
 
 
-def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[str]:
-    """Texts of the first few examples that the model can read; a text that is too long is cut."""
+def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
+    """Texts of the first few examples that the model can read; a text that is too long is cut.
+
+    A text of several parts is a tuple of them; of several choices, it has the right one.
+    """
     name = next((name for name, each in model.fields.items() if isinstance(each, TextField)), None)
     if name is None or model.reads_images:
         return []
+    if model.joined_text is not None:
+        right = [one.label if model.predicts("choice") else 0 for one in examples[:most]]
+        return [tuple(inputs_of(getattr(one, name))[place]) for one, place in zip(examples, right)]
     alone = len(model.fields) == 1
     values = (getattr(one, name) for one in examples)
     texts = (value if isinstance(value, str) else value[0] for value in values)  # of several texts, the first

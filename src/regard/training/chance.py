@@ -23,6 +23,9 @@ def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
         return f"Chance: a model that gives each text “{answer}” alone, the most frequent label, has micro F1 {f1:.1%}."
     if labels is not None and examples:
         return _class_chance(model.task, labels[1], [getattr(one, labels[0]) for one in examples])
+    if model.task.head == "choice" and examples:
+        count = len(examples[0].text)
+        return f"Chance: a model that takes one of the {count} choices at random has accuracy {1 / count:.1%}."
     targets = [getattr(one, [*model.fields][-1]) for one in examples] if model.task.head in ("number", "keys") else []
     if targets and model.task.head == "number":
         guess = f"always answers {np.mean(targets):.4g}, the mean"

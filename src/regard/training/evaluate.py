@@ -139,7 +139,7 @@ def predictions(
     """
     decide = PREDICTIONS[model.task.head]
     rows = encoded(model, examples)
-    groups = list(grouped([max(map(len, row.values())) for row in rows], batch_tokens))
+    groups = list(grouped([max(map(_places, row.values())) for row in rows], batch_tokens))
 
     @torch.no_grad()
     def work(group: list[int]) -> list[list[list[float]]]:
@@ -184,6 +184,7 @@ def _with_gold(numbers: Floats, gold: Floats, threshold: float) -> tuple[Floats,
 # By the head: the predictions and the right answers from the outputs of the model, the targets and the threshold.
 PREDICTIONS: dict[str, Callable[[Any, Any, float], tuple[Any, Any]]] = {
     "class": _one_class,
+    "choice": _one_class,
     "labels": _several_classes,
     "number": lambda numbers, targets, threshold: (numbers, targets),
     "vector": _with_gold,
@@ -213,11 +214,16 @@ def _lanes(
         return
     rows = encoded(model, examples)
     axes = model.task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
-    lengths = [max(len(row[name]) for name in axes) for row in rows]
+    lengths = [max(_places(row[name]) for name in axes) for row in rows]
     for number, group in zip(count(), grouped(lengths, batch_tokens)):
         some = Rows.of([rows[place] for place in group])
         random = np.random.default_rng((0, number))
         yield [collate(some if corruption is None else corruption(some, random), model.task)]
+
+
+def _places(array: Values) -> int:
+    """The places of a field of a row: of an array (T,) or (T, numbers), or of several texts, (T, texts, numbers)."""
+    return array[..., 0].size if array.ndim > 1 else len(array)
 
 
 def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:

@@ -16,6 +16,7 @@ from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.joined import cut_to, texts_of_a_row
 from regard.data.related import SeparateTexts, SimilarityField
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
@@ -189,12 +190,18 @@ def prepare(
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
+        limit = _longest_row(config)
+        columns = encode(cut_to(fields, limit), corpus.train, report)
+        texts = texts_of_a_row(fields, columns)
+        if texts > 1 and config.split()[1] is None:
+            why = "this model has an output layer of its own, which reads one text"
+            raise UserError(f"data.both_orders=true: {why}; add head={task.head}.")
         batches = Batches(
-            encode(fields, corpus.train, report),
+            columns,
             task,
-            recipe.plan.batch_tokens,
+            max(recipe.plan.batch_tokens // texts, 2),
             recipe.plan.seed,
-            limit=_longest_row(config),
+            limit=limit,
             corruption=recipe.objective.corruption(fields),
         )
         if recipe.objective.compares_rows and (most := max(batches.shapes))[0] < 2:

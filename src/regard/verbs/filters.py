@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.data.batches import collate
 from regard.data.fields import LabelField
 from regard.errors import UserError
 from regard.file_io import write_file
@@ -18,7 +19,8 @@ from regard.render.svg import matrix_svg
 from regard.render.terminal import MatrixText
 from regard.render.view_data import Floats, Matrix
 from regard.report.sections import Cell, Gallery, Section, Table, Text
-from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, named_pieces
+from regard.verbs.forced import BATCH_TOKENS, axes, check_is_list, grouped, joined_axes, joined_rows, text_rows
+from regard.verbs.labelling import joined_values
 from regard.verbs.loaded import Loaded
 
 SHOWN = 16  # filters of a text that are drawn
@@ -128,13 +130,14 @@ class FilterView:
         return save_report(Path(path), self.text, sections)
 
 
-def look_filters(model: Loaded, text: str) -> FilterView:
+def look_filters(model: Loaded, text: str | tuple[str, ...]) -> FilterView:
     """The features of all filters at all tokens of a text, and what each filter adds to the model's answer.
 
     The effect of a filter is its feature times the derivative of the output by it. Above the filters Kim's network is
-    linear, so the effects and the bias of the output layer add up to the output.
+    linear, so the effects and the bias of the output layer add up to the output. A model of pairs reads a text of two
+    parts, (first, second).
     """
-    if not text.strip():
+    if isinstance(text, str) and not text.strip():
         raise UserError('the text to look at is empty; give one, such as "a fine day".')
     (found,) = _features(model, [text], BATCH_TOKENS)
     _, pieces, features = found
@@ -146,11 +149,12 @@ def look_filters(model: Loaded, text: str) -> FilterView:
     effects = (gradient * states).sum(dim=(0, 1)).detach().cpu().numpy()
     classes = next((each.names for each in model.fields.values() if isinstance(each, LabelField)), ())
     output = "the number" if at is None else f"the logit of “{classes[at]}”"
-    return FilterView(text, pieces, model.module.config.filter_sizes, features, output, effects, model.about)
+    title = text if isinstance(text, str) else " · ".join(text)
+    return FilterView(title, pieces, model.module.config.filter_sizes, features, output, effects, model.about)
 
 
 def strongest_ngrams(
-    model: Loaded, texts: Sequence[str], top: int = 5, batch_tokens: int = BATCH_TOKENS
+    model: Loaded, texts: Sequence[Any], top: int = 5, batch_tokens: int = BATCH_TOKENS
 ) -> list[list[Ngram]]:
     """For each filter, the `top` different n-grams of the texts with the largest features, the largest first.
 
@@ -189,16 +193,26 @@ def ngram_at(pieces: Sequence[str], features: Floats, sizes: Sequence[int], at: 
 
 
 @torch.no_grad()
-def _features(model: Loaded, texts: Sequence[str], batch_tokens: int) -> Iterator[tuple[int, tuple[str, ...], Floats]]:
+def _features(model: Loaded, texts: Sequence[Any], batch_tokens: int) -> Iterator[tuple[int, tuple[str, ...], Floats]]:
     """Of each text: its number, its tokens, and the features (T, F) of the filters. The order is that of batches."""
     if not model.module.config.filter_sizes:
         raise UserError(f"{model.path}: this model has no filters over n-grams; use a run with model=kim.")
-    tokens = model.read(texts)
+    if model.joined_text is None:
+        ids = model.read(texts)
+        rows, named = (
+            text_rows(model, texts, ids),
+            [axes(model, ([], one), ("", text)) for one, text in zip(ids, texts)],
+        )
+    else:
+        values = joined_values(model, texts)
+        arrays = model.read_joined(values)
+        rows = joined_rows(model, arrays)
+        named = [joined_axes(model, value, array)[0] for value, array in zip(values, arrays)]
+    pieces = [next(iter(one.values())).columns for one in named]
     module: Any = model.module
-    for group in grouped([len(ids) for ids in tokens], batch_tokens):
-        batch = batch_of(model, [([], tokens[number]) for number in group]).to(model.device)
+    for group in grouped([len(one) for one in pieces], batch_tokens):
+        batch = collate([rows[number] for number in group], model.task).to(model.device)
         real = batch.real["tokens"]
         found: Tensor = module.features(batch["tokens"], real).float().cpu()
         for number, features, there in zip(group, found, real.cpu()):
-            pieces = named_pieces(model.tokenizer, model.tokenizer.wrap_input(tokens[number]), texts[number])
-            yield number, tuple(pieces), features[there].numpy()
+            yield number, tuple(pieces[number]), features[there].numpy()

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from regard.alignment import alignment_layer
 from regard.data.batches import Batch, collate
 from regard.data.fields import TextField
-from regard.data.flat import Row
+from regard.data.flat import Row, Values
+from regard.data.joined import PADDING, inputs_of
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.models import Facts
@@ -53,6 +54,23 @@ def row_of(model: Loaded, pair: IdPair) -> Row:
         assert isinstance(each, TextField)
         row[name] = np.asarray(each.wrap(ids), np.int64)
     return row
+
+
+def joined_rows(model: Loaded, arrays: Sequence[Values]) -> list[Row]:
+    """The rows of texts of several parts, given their arrays; the fields that the model predicts are empty."""
+    name = next(name for name, each in model.fields.items() if each is model.joined_text)
+    empty = {other: np.empty(0, np.int64) for other in model.fields}
+    return [{**empty, name: array} for array in arrays]
+
+
+def joined_axes(model: Loaded, value: Any, array: Values) -> list[dict[str, Axes]]:
+    """The axes of the texts of a value, of which an example may have several, given its array."""
+    arrays = [array] if array.ndim == 2 else list(array.swapaxes(0, 1))
+    found = []
+    for texts, one in zip(inputs_of(value), arrays):
+        tokens = one[one[:, 1] > PADDING, 0].tolist()
+        found.append(_reading_axes(model, named_pieces(model.tokenizer, tokens, *texts)))
+    return found
 
 
 def text_rows(model: Loaded, texts: Sequence[str], ids: Sequence[list[int]]) -> list[Row]:
@@ -177,22 +195,29 @@ def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> 
     pairs that do not fit in one are refused, and so is a second pass.
     """
     recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
-    if not recorders or not pairs:
+    if recorders and pairs:
+        encoded = [row_of(model, pair) for pair in pairs]
+        record_rows(model, encoded, [axes(model, pair) for pair in pairs], batch_tokens)
+
+
+@torch.no_grad()
+def record_rows(model: Loaded, encoded: Sequence[Row], items: Sequence[dict[str, Axes]], batch_tokens: int) -> None:
+    """Record one batch of these rows, with the axes of each of their texts, if the caller records the model."""
+    recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
+    if not recorders or not encoded:
         return
     tape, rows = recorders[0].tape, recorders[0].rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
-    encoded = [row_of(model, pair) for pair in pairs]
     lengths = {name: np.array([len(row[name]) for row in encoded]) for name in model.fields}
-    size = len(pairs) * max(int(axis.max()) for axis in model.task.widths(lengths).values())
-    if size > batch_tokens and len(pairs) > 1:
+    size = len(items) * max(int(axis.max()) for axis in model.task.widths(lengths).values())
+    if size > batch_tokens and len(encoded) > 1:
         raise UserError(
-            f"record: {len(pairs)} texts come to {size:,} padded tokens, and a tape holds one batch of at most "
+            f"record: {len(items)} texts come to {size:,} padded tokens, and a tape holds one batch of at most "
             f"batch_tokens={batch_tokens:,}; pass fewer lines at a time, or raise it."
         )
     with model.autocast():
         model.module(collate(encoded, model.task).to(model.device))
-    items = [axes(model, pair) for pair in pairs]
     most = {part: max(len(item[part].rows) for item in items) for part in items[0]}
     part_of = parts(model.module)
     named = {name: part_of[path_of(name)] for name in tape}
@@ -236,9 +261,7 @@ def axes(model: Loaded, pair: IdPair, texts: tuple[str, str] = ("", "")) -> dict
     config: Facts = model.module.config
     source, target = pair
     if not config.causal:
-        text = named_pieces(model.tokenizer, model.tokenizer.wrap_input(target), texts[1])
-        part = "decoder" if config.causal_attention else "encoder"
-        return {part: Axes(config.attention_rows or text, text, part, config.keys_before)}
+        return _reading_axes(model, named_pieces(model.tokenizer, model.tokenizer.wrap_input(target), texts[1]))
     tokenizer = model.target_tokenizer
     pieces = named_pieces(tokenizer, tokenizer.special_tokens.wrap_target(target), texts[1])
     past, predicted = pieces[:-1], pieces[1:]
@@ -249,9 +272,16 @@ def axes(model: Loaded, pair: IdPair, texts: tuple[str, str] = ("", "")) -> dict
     return found
 
 
-def named_pieces(tokenizer: Tokenizer, tokens: list[int], text: str) -> list[str]:
-    """The piece of each token; of an unknown token, the part of the text that it stands for."""
-    unknown = iter(tokenizer.unknown(text) if text else ())
+def _reading_axes(model: Loaded, text: list[str]) -> dict[str, Axes]:
+    """The axes of a model that reads a text whole."""
+    config: Facts = model.module.config
+    part = "decoder" if config.causal_attention else "encoder"
+    return {part: Axes(config.attention_rows or text, text, part, config.keys_before)}
+
+
+def named_pieces(tokenizer: Tokenizer, tokens: list[int], *texts: str) -> list[str]:
+    """The piece of each token; of an unknown token, the part of the texts that it stands for."""
+    unknown = iter([part for text in texts if text for part in tokenizer.unknown(text)])
     return [
         Unknown(found) if token == tokenizer.special_tokens.unk and (found := next(unknown, "")) else piece
         for token, piece in zip(tokens, tokenizer.pieces(tokens))

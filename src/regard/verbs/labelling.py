@@ -1,7 +1,8 @@
-"""Classify: the class of each text, its labels, or its number."""
+"""Classify: the class of each text or pair, its labels, its number, or the right one of several choices."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,13 +11,23 @@ from regard.data.batches import collate
 from regard.data.fields import LabelField
 from regard.errors import UserError
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, record_forced, text_rows
+from regard.verbs.forced import (
+    BATCH_TOKENS,
+    check_is_list,
+    grouped,
+    joined_axes,
+    joined_rows,
+    record_forced,
+    record_rows,
+    text_rows,
+)
 from regard.verbs.loaded import Loaded
 
 FUNCTIONS = {  # by what a model predicts
     "class": "regard.classify",
     "labels": "regard.verbs.labelling.label_sets",
     "number": "regard.verbs.labelling.rate",
+    "choice": "regard.verbs.labelling.choose",
 }
 
 
@@ -44,25 +55,52 @@ class Rating:
     number: float
 
 
-def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
-    """The labels of texts, in their order."""
+@dataclass(frozen=True)
+class Chosen:
+    """The likeliest of several choices, and the probability of each."""
+
+    number: int  # its place, from 0
+    choice: str
+    probability: float
+    probabilities: list[float]  # of all choices, in their order
+
+
+def classify(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
+    """The labels of texts, in their order; for a model of pairs, each is a pair (first, second)."""
     ranked = _ranked(model, texts, "class", batch_tokens)
     return [Classified(*next(iter(labels.items())), labels) for labels in ranked]
 
 
-def label_sets(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[LabelSet]:
+def label_sets(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> list[LabelSet]:
     """The labels of texts that may have several, in the order of the texts."""
     least = model.module.config.threshold
     ranked = _ranked(model, texts, "labels", batch_tokens)
     return [LabelSet(tuple(name for name, p in labels.items() if p >= least), labels) for labels in ranked]
 
 
-def rate(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
-    """The numbers that a regression model predicts for texts, in their order."""
+def rate(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
+    """The numbers that a regression model predicts for texts, or for pairs (first, second), in their order."""
     return [Rating(float(number)) for number in _outputs(model, texts, "number", batch_tokens)]
 
 
-def _ranked(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -> Iterator[dict[str, float]]:
+def similarity(model: Loaded, pairs: Sequence[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
+    """The number that a model of pairs (`regard train similarity`) predicts for each pair (first, second)."""
+    able = model.joined_text is not None and model.predicts("number")
+    model.expect("compare two texts", able)
+    return rate(model, pairs, batch_tokens)
+
+
+def choose(model: Loaded, contexts: Sequence[Sequence[str]], batch_tokens: int = BATCH_TOKENS) -> list[Chosen]:
+    """The likeliest choice of each context; each is given as (context, choice, choice, …), in any number."""
+    found = []
+    for parts, logits in zip(contexts, _outputs(model, contexts, "choice", batch_tokens)):
+        probabilities = logits.softmax(-1).tolist()
+        best = max(range(len(probabilities)), key=probabilities.__getitem__)
+        found.append(Chosen(best, parts[1 + best], probabilities[best], probabilities))
+    return found
+
+
+def _ranked(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) -> Iterator[dict[str, float]]:
     """The probability of every label of each text, the likeliest first."""
     for logits in _outputs(model, texts, head, batch_tokens):
         probabilities = logits.softmax(-1) if head == "class" else logits.sigmoid()
@@ -71,19 +109,44 @@ def _ranked(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -
 
 
 @torch.no_grad()
-def _outputs(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -> list[Tensor]:
+def _outputs(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) -> list[Tensor]:
     """The output of a head for each text, on the CPU."""
     fitting = [name for name in FUNCTIONS if model.predicts(name)]
     model.expect("classify", bool(fitting) and not model.module.config.numbers)
     if head not in fitting:
         raise UserError(f"{model.path}: this is {model.kind}; use: {FUNCTIONS[fitting[0]]}(model, texts).")
     check_is_list(texts)
-    pairs = [(list[int](), tokens) for tokens in model.read(texts)]
-    record_forced(model, pairs, batch_tokens)
-    inputs = text_rows(model, texts, [tokens for _, tokens in pairs])
+    if model.joined_text is None:
+        pairs = [(list[int](), tokens) for tokens in model.read(texts)]
+        record_forced(model, pairs, batch_tokens)
+        inputs = text_rows(model, texts, [tokens for _, tokens in pairs])
+        sizes = [len(tokens) for _, tokens in pairs]
+    else:
+        values = joined_values(model, texts)
+        arrays = model.read_joined(values)
+        inputs = joined_rows(model, arrays)
+        items = [axes for value, array in zip(values, arrays) for axes in joined_axes(model, value, array)]
+        record_rows(model, inputs, items, batch_tokens)
+        sizes = [array[..., 0].size for array in arrays]
     outputs: dict[int, Tensor] = {}
     with pause_recording(model.module), model.autocast():
-        for rows in grouped([len(tokens) for _, tokens in pairs], batch_tokens):
+        for rows in grouped(sizes, batch_tokens):
             batch = collate([inputs[row] for row in rows], model.task).to(model.device)
             outputs |= zip(rows, model.module(batch).float().cpu())
     return [outputs[row] for row in range(len(texts))]
+
+
+def joined_values(model: Loaded, texts: Sequence[Any]) -> list[Any]:
+    """Texts of several parts as the model's field reads them; other texts are refused."""
+    return [joined_value(model, parts, f"text {number}") for number, parts in enumerate(texts, 1)]
+
+
+def joined_value(model: Loaded, parts: Sequence[str], place: str) -> Any:
+    """A text of several parts as the model's field reads it; `place` names it in an error."""
+    chooses, columns = model.predicts("choice"), model.part_columns
+    given = (parts,) if isinstance(parts, str) else tuple(parts)
+    fits = len(given) > 2 if chooses else len(given) == len(columns)
+    if not fits or not all(isinstance(part, str) and part.strip() for part in given):
+        expected = "a context and two or more choices" if chooses else " and ".join(columns)
+        raise UserError(f"{place}: expected {expected}, none of them empty, found {given!r:.60}")
+    return model.joined_value([part.strip() for part in given])

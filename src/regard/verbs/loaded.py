@@ -18,6 +18,7 @@ from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
 from regard.data.fields import Field, LabelField, NumbersField, TagsField, TextField, in_direction
 from regard.data.flat import Row, Values
+from regard.data.joined import JoinedText, JoinsParts, inputs_of
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SPECIALS, Tokenizer, check_vocab, word_tokenizer
@@ -46,6 +47,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "next": "a language model",
     "both": "a language model of both directions",
     "class": "a classifier",
+    "choice": "a model of choices",
     "masked": "a masked language model",
     "number": "a regression model",
     "vector": "a model of text vectors",
@@ -157,8 +159,10 @@ class Loaded:
         rows: list[dict[str, Values]] = [{} for _ in examples]
         for name, each in self.fields.items():
             values = [getattr(example, name) for example in examples]
-            if longest is not None and isinstance(each, TextField):
-                encoded: Sequence[Any] = each.encode_within(values, longest)
+            if isinstance(each, JoinedText):
+                encoded: Sequence[Any] = replace(each, longest=longest).encode(values)
+            elif longest is not None and isinstance(each, TextField):
+                encoded = each.encode_within(values, longest)
             else:
                 encoded = each.encode(values)
                 if isinstance(each, NumbersField | TagsField):  # one at each place, or one of all
@@ -272,6 +276,44 @@ class Loaded:
         """
         tokens = self.tokenizer.encode_batch([text.strip() for text in texts])
         return [self.fit_context(ids, f"line {number}") for number, ids in enumerate(tokens, first)]
+
+    @property
+    def joined_text(self) -> JoinedText | None:
+        """The field of a text of several parts, if the model reads such texts."""
+        return next((each for each in self._texts() if isinstance(each, JoinedText)), None)
+
+    def joined_value(self, parts: Sequence[str]) -> Any:
+        """The parts of a text (two texts, or a context and its choices) as the model's field reads them."""
+        assert self.joined_text is not None
+        data = None if self.recipe is None else self.recipe.data
+        return data.value(parts) if isinstance(data, JoinsParts) else self.joined_text.value(parts)
+
+    @property
+    def part_columns(self) -> dict[str, str]:
+        """The columns of a table that have the parts of a text, as the model was trained: the key and name of each."""
+        data = None if self.recipe is None else self.recipe.data
+        columns = data.part_columns if isinstance(data, JoinsParts) else {"first": "", "second": ""}
+        return {key: name or key.partition(" ")[0] for key, name in columns.items()}
+
+    def read_joined(self, values: Sequence[Any], first: int = 1) -> list[Values]:
+        """The ids and segments of texts of several parts, see `JoinedText`.
+
+        A text that is longer than the context is refused, or its longest part is truncated, see `long`; `first` is the
+        number of the first text in error messages.
+        """
+        field = self.joined_text
+        assert field is not None
+        if self.longest is None:
+            return field.encode(values)
+        if self.long == "window":
+            raise UserError("--long window: a text of several parts is cut at the ends of its parts; give truncate.")
+        for number, value in enumerate(values, first) if self.long == "error" else ():
+            if (found := max(len(field.encode([parts])[0]) for parts in inputs_of(value))) > self.longest:
+                raise UserError(
+                    f"line {number}: {found} tokens with the special ones, but the model reads at most {self.longest}; "
+                    'shorten it, or give --long truncate (cuts the longest part); in Python: load(…, long="truncate")'
+                )
+        return replace(field, longest=self.longest).encode(values)
 
     def fit_context(self, tokens: list[int], place: str) -> list[int]:
         """Tokens that fit in the context with their special tokens; longer ones are refused or cut, see `long`."""

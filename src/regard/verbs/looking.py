@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from regard.attention import Attention, Memory
+from regard.data.batches import Batch, collate
 from regard.decode.state import NEG_INF, HiddenState
 from regard.errors import UserError, nearest
 from regard.mask import EVERYTHING, Mask, default_positions
@@ -23,7 +24,7 @@ from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, name_pattern, pause_recording, record, tape_name
 from regard.render.view import AttentionView
 from regard.render.view_data import Floats, Frame, Layer
-from regard.verbs.forced import axes, batch_of, fit_target, named_pieces
+from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.search import translate
 
@@ -85,7 +86,7 @@ def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:
 
 def look(
     model: Loaded,
-    text: str,
+    text: str | tuple[str, ...],
     target: str | None = None,
     beam: int = 1,
     part: str | None = None,
@@ -97,8 +98,11 @@ def look(
     or the one given, and shows every step. A language model predicts the tokens of the text itself and attends to those
     before. A model that reads both ways attends to all of the text, a classifier in several rows. `part` (encoder,
     decoder or cross) and `layer` (from 0; by default of cross, if there is such a part) limit what is recorded. A tape
-    of the caller records nothing.
+    of the caller records nothing. A model of pairs or choices reads a text of two parts, (first, second) or (context,
+    choice), as one.
     """
+    if model.joined_text is not None:
+        return _look_joined(model, text, part, layer)
     if not isinstance(text, str):
         raise UserError(f"{text!r:.60}: this is a {type(text).__name__}; look takes one text, such as '3 March 2021'.")
     if not text.strip():
@@ -114,7 +118,7 @@ def look(
     paths = [] if model.module.config.reads_words else _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
-        seen = _reading(model, ([], tokens), ("", text), paths)
+        seen = _reading(model, batch_of(model, [([], tokens)]), axes(model, ([], tokens), ("", text)), text, paths)
     elif model.source_tokenizer is None:
         seen = _predicting(model, ([], tokens), ("", text), paths)
     elif target is None:
@@ -124,6 +128,21 @@ def look(
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         seen = _predicting(model, (tokens, forced), (text, target), paths)
+    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+
+
+def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, layer: int | None) -> AttentionView:
+    """The attention of a model while it reads a text of several parts; of choices, a context and one choice."""
+    given = tuple(one.strip() for one in ((text,) if isinstance(text, str) else text))
+    expected = ["context", "choice"] if model.predicts("choice") else list(model.part_columns)
+    if len(given) != len(expected) or not all(given):
+        parts_of = f"{model.kind} that reads {' and '.join(expected)}"
+        raise UserError(f"{text!r:.60}: this is {parts_of}; give as many texts, none of them empty.")
+    value = (given,) if model.predicts("choice") else given
+    (array,) = model.read_joined([value])
+    (known,) = joined_axes(model, value, array)
+    batch = collate(joined_rows(model, [array]), model.task)
+    seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
     return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
 
 
@@ -154,20 +173,20 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
 
 
 @torch.no_grad()
-def _reading(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequence[str]) -> AttentionView:
-    """The attention of a model that reads a text in both directions."""
+def _reading(model: Loaded, batch: Batch, known: dict[str, Axes], title: str, paths: Sequence[str]) -> AttentionView:
+    """The attention of a model that reads a text in both directions, given a batch of it and its axes."""
     with (
         pause_recording(model.module),
         record(model.module, paths) as tape,
         _reads(model.module, paths) as reads,
         model.autocast(),
     ):
-        batch = batch_of(model, [pair]).to(model.device)
+        batch = batch.to(model.device)
         if model.module.config.one_per_text:
             model.module(batch)
         else:
             cast(ReadsText, model.module).features(batch["tokens"])  # a checkpoint may have no readout
-    return _seen(model, tape, reads, pair, texts)
+    return _seen(model, tape, reads, known, title)
 
 
 @torch.no_grad()
@@ -199,7 +218,7 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
             for scores, carry in zip(logits, carried):
                 token, piece = next(targets)
                 frames.append(Frame(piece, _top(model, scores, token, piece), carry, before))
-    seen = _seen(model, tape, reads, pair, texts)
+    seen = _seen(model, tape, reads, axes(model, pair, texts), " → ".join(text for text in texts if text))
     if {layer.part for layer in seen.layers} == {"encoder"}:
         return seen  # reading a source takes no steps
     return replace(seen, frames=frames)
@@ -213,12 +232,9 @@ def _hidden(state: object) -> Floats | None:
     return hidden
 
 
-def _seen(
-    model: Loaded, tape: Tape, reads: dict[str, list[Read]], pair: IdPair, texts: tuple[str, str]
-) -> AttentionView:
-    """The picture of a tape of one pair, with its captions, contexts and masks."""
-    known, part_of = axes(model, pair, texts), parts(model.module)
-    title = " → ".join(text for text in texts if text)
+def _seen(model: Loaded, tape: Tape, reads: dict[str, list[Read]], known: dict[str, Axes], title: str) -> AttentionView:
+    """The picture of a tape of one text or pair with these axes, with its contexts and masks."""
+    part_of = parts(model.module)
     if not len(tape):
         here = known.get("cross") or next(iter(known.values()))
         return AttentionView(title, here.rows, here.columns, [])

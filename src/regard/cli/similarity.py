@@ -1,0 +1,51 @@
+"""`regard similarity`: pairs of texts in, numbers out."""
+
+from typing import Annotated
+
+import typer
+
+from regard.cli import options
+from regard.cli.lines import numbered, part_chunks, print_line
+
+First = Annotated[
+    str,
+    typer.Argument(metavar="FILE|FIRST", help="Lines first<TAB>second, .csv or .jsonl; or, with SECOND, a text."),
+]
+Second = Annotated[str | None, typer.Argument(metavar="SECOND", help="The text that FIRST is compared with.")]
+
+
+def similarity(
+    run: options.Run,
+    first: First = "-",
+    second: Second = None,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    batch_tokens: options.BatchTokens = 8192,
+    long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Give each pair of texts a number: how similar they are, as in the model's training data.
+
+    The model is one of regard train similarity. A line has first, tab, second; a .csv or .jsonl file, or a file with a
+    header, has the columns that the model was trained on. A blank line gives a blank line.
+
+    \b
+    Examples:
+      regard train similarity data.train=pairs.tsv --out runs/similar
+      regard similarity runs/similar "A man is asleep." "Somebody sleeps."
+      regard similarity runs/similar pairs.tsv > numbers.txt
+    """
+    from regard.render.formatting import format_number
+    from regard.verbs.labelling import similarity as similarities
+
+    model = options.opened(run, device, precision, long, download, allow_pickle)
+    if second is not None:
+        (found,) = similarities(model, [(first, second)], batch_tokens)
+        print_line(numbered(1, found) if json else format_number(found.number))
+        return
+    model.expect("compare two texts", model.joined_text is not None and model.predicts("number"))
+    for chunk in part_chunks(model, first):
+        answers = similarities(model, chunk.texts, batch_tokens)
+        chunk.print_answers(answers, json, lambda one: [format_number(one.number)])

@@ -1,0 +1,68 @@
+"""Recipes for your own pairs of texts with a class or a number each, and for contexts with choices."""
+
+from dataclasses import replace
+
+from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
+from regard.models import BertConfig
+from regard.objectives import Classification, Regression
+from regard.recipes.recipe import Plan, Recipe
+
+# A small BERT that a CPU trains; norms before the sublayers need no long warm-up.
+SMALL = BertConfig(width=128, heads=4, layers=2, inner=512, context=256, norm_place="pre")
+PLAN = Plan(steps=3000, batch_tokens=4096, rate=5e-4, schedule="linear", warmup=100, evaluate=200, patience=5)
+
+
+def pair() -> Recipe:
+    """A classifier of your own pairs of texts, such as whether one follows from the other: `data.train=FILE`.
+
+    The file is a table with the columns `data.first`, `data.second` and `data.label`, or has
+    label<TAB>first<TAB>second on each line. The model reads both texts as one, with a special token between them.
+    `from=DIR` starts from a model that was trained on other text; it needs a lower rate: `plan.rate=5e-5
+    plan.epochs=3`. `objective.language=0.5` adds the loss of a language model (`model=gpt`).
+    """
+    return Recipe(
+        name="pair",
+        title="a classifier of your own pairs of texts",
+        data=LabelledPairs(),
+        model=SMALL,
+        objective=Classification(),
+        plan=replace(PLAN, select="accuracy"),
+        metrics=("accuracy",),
+    )
+
+
+def similarity() -> Recipe:
+    """A number for each of your own pairs of texts, such as how similar they are: `data.train=FILE`.
+
+    The file is a table with the columns `data.first`, `data.second` and `data.number`, or has
+    number<TAB>first<TAB>second on each line. `from=DIR` starts from a model that was trained on other text; it needs a
+    lower rate: `plan.rate=5e-5 plan.epochs=3`. `data.both_orders=true` reads each pair in both orders, as GPT does.
+    """
+    return Recipe(
+        name="similarity",
+        title="a number for each of your own pairs of texts",
+        data=RatedPairs(),
+        model=SMALL,
+        objective=Regression(),
+        plan=replace(PLAN, select="spearman"),
+        metrics=("pearson", "spearman"),
+    )
+
+
+def choice() -> Recipe:
+    """The right one of several choices for each of your own contexts: `data.train=FILE`.
+
+    The file is a table with the columns `data.context`, `data.choices` (several) and `data.label`, or has
+    label<TAB>context<TAB>choice<TAB>choice … on each line. The label is the number, the letter or the text of the right
+    choice. The model gives each context with one of its choices a logit. `from=DIR` starts from a model that was
+    trained on other text; it needs a lower rate: `plan.rate=5e-5 plan.epochs=3`.
+    """
+    return Recipe(
+        name="choice",
+        title="the right one of several choices",
+        data=Choices(),
+        model=SMALL,
+        objective=Classification(),
+        plan=replace(PLAN, select="accuracy"),
+        metrics=("accuracy",),
+    )

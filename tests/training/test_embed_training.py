@@ -10,12 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from regard import Run, UserError, embed, export, load, look
+from regard.cli import main
 from regard.metrics import pearson, spearman
 from regard.recipes import KINDS, Recipe, change, find_recipe
 from regard.training.evaluate import evaluate
 from regard.training.events import Evaluated
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs.embedding import cosines
+from regard.verbs.labelling import similarity
 from regard.verbs.loaded import Loaded
 from tiny_public import bert, gpt2
 
@@ -68,6 +70,7 @@ def test_vectors_of_a_run_are_those_that_it_was_trained_with(run: Path) -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 0, 1], atol=1e-5)  # the empty text has no tokens
     assert cosines(model, PAIRS[:1])[0] > max(cosines(model, [(PAIRS[0][0], other) for _, other in PAIRS[1:]]))
     assert look(model, "the cat runs").layers
+    assert [one.number for one in similarity(model, PAIRS[:2])] == cosines(model, PAIRS[:2])
     assert model.kind == "a model of text vectors"
 
 
@@ -75,6 +78,16 @@ def _padded(model: Any, texts: list[str]) -> tuple[Any, Any]:
     ids = [model.tokenizer.encode(text) for text in texts]
     real = torch.tensor([[place < len(one) for place in range(4)] for one in ids])
     return torch.tensor([[*one, *[0] * (4 - len(one))] for one in ids]), real
+
+
+def test_similarity_of_a_file_is_the_cosine(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "two.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS[:2]), encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["similarity", str(run), str(tmp_path / "two.tsv"), "--device", "cpu"]) == 0
+    lines = [float(line) for line in capsys.readouterr().out.split()]
+    assert lines == pytest.approx(cosines(load(run, "cpu"), PAIRS[:2]), abs=1e-3)
 
 
 def test_spearman_is_that_of_the_cosines(run: Path, files: Path) -> None:

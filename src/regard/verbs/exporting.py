@@ -220,7 +220,8 @@ def _to_sentence_transformers(model: Loaded, folder: Path) -> str:
         raise UserError(f"{model.path}: has no tokenizer, without which no text has a vector; add its tokenizer.json.")
     settings = _settings(model)
     settings.pop("architectures", None)  # of the model with its output layers
-    body: Any = getattr(model.module, "body", model.module)
+    module: Any = model.module
+    body = module if config.split()[1] is None else module.body
     kind = write_model(body, folder, settings, settings.get("model_type"))
     _write_tokenizers(model, folder)
     longest = min((limit for limit in (pooling.longest, model.longest) if limit is not None), default=None)

@@ -28,8 +28,9 @@ def similarity(
 ) -> None:
     """Give each pair of texts a number: how similar they are, as in the model's training data.
 
-    The model is one of regard train similarity; or of regard train embed, whose number is the cosine of two vectors. A line has first, tab, second; a .csv or .jsonl file, or a file with a
-    header, has the columns that the model was trained on. A blank line gives a blank line.
+    The model is one of regard train similarity; or of regard train embed, whose number is the cosine of two vectors. A
+    line has first, tab, second; a .csv or .jsonl file, or a file with a header, has the columns that the model was
+    trained on. A blank line gives a blank line.
 
     \b
     Examples:

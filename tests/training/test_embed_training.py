@@ -175,6 +175,9 @@ def test_training_starts_from_a_directory_of_sentence_transformers_with_its_pool
     (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}', encoding="utf-8")
     with pytest.raises(UserError, match="it lower-cases texts, which training does not"):
         warm_started(find_recipe("embed"), settings, warm_start_from(folder), folder)
+    (folder / "modules.json").write_text('[{"type": "Dense", "path": ""}]', encoding="utf-8")
+    with pytest.raises(UserError, match="Dense: not supported"):
+        warm_started(find_recipe("embed"), settings, warm_start_from(folder), folder)
     warm_started(find_recipe("classify"), [f"data.train={files}/pairs.tsv"], warm_start_from(folder), folder)
 
 

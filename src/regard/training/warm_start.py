@@ -27,7 +27,7 @@ from regard.stored import field_path, format_shape
 from regard.synonyms import known_as
 from regard.tasks import Task
 from regard.verbs.loaded import load
-from regard.verbs.pooling import Pooling, pooling_of, sentence_folder
+from regard.verbs.pooling import pooling_of, sentence_folder
 
 GIVEN = "from"  # the name of the given model's settings in the table of models
 
@@ -46,7 +46,7 @@ class WarmStart(NamedTuple):
     new_head: bool = False  # whether its own head is replaced even if the data needs such a head
     words: SpelledText | None = None  # the field of the text of a model that reads words
     fills_embeddings: bool = False  # the embeddings have weights already
-    pooling: Pooling | None = None  # of a directory of sentence-transformers: how it makes the vector of a text
+    folder: Path | None = None  # of a public checkpoint: its directory, which may define the pooling of text vectors
 
     def __repr__(self) -> str:
         return f"<WarmStart {self.path}: {type(self.config).__name__}>"
@@ -59,15 +59,17 @@ class WarmStart(NamedTuple):
     def head_for(self, data: Any, kinds: Kinds) -> HeadConfig | None:
         """The head of the given model if the data needs it: its own, or one with the pooling of its directory."""
         head: HeadConfig | None = self.config.split()[1]
-        if head is not None or self.pooling is None or "vector" not in _heads_of(data, kinds):
+        if head is not None or "vector" not in _heads_of(data, kinds):
             return head if head is not None and head.predicts in _heads_of(data, kinds) else None
-        if self.pooling.prefix or self.pooling.lower:
-            found = "lower-cases texts" if self.pooling.lower else f"adds {self.pooling.prefix!r:.40} before texts"
+        if self.folder is None or sentence_folder(self.folder) is None:
+            return None
+        pooling = pooling_of(self.folder)
+        if pooling.prefix or pooling.lower:
+            found = "lower-cases texts" if pooling.lower else f"adds {pooling.prefix!r:.40} before texts"
             raise UserError(
                 f"from={self.path}: it {found}, which training does not; change the texts of the file, and give "
-                f"head=vector head.pool={self.pooling.pool}."
+                f"head=vector head.pool={pooling.pool}."
             )
-        pooling = self.pooling
         return VectorHeadConfig(pooling.pool, pooling.normalise, pooling.longest)  # type: ignore[arg-type]
 
     def fields_for(self, task: Task, recipe: Recipe, examples: Iterable[Any]) -> dict[str, Field]:
@@ -181,7 +183,7 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
         finetune=model.recipe.plan.finetune if model.recipe else (),
         path=str(path),
         words=words,
-        pooling=pooling_of(model.path) if model.public is not None and sentence_folder(model.path) else None,
+        folder=model.path if model.public is not None else None,
     )
 
 

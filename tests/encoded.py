@@ -7,6 +7,7 @@ import numpy as np
 from regard.data.batches import Batch, collate, one_row
 from regard.data.fields import Field
 from regard.data.flat import Columns, Flat, FlatBuilder, Row
+from regard.data.joined import PADDING
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer
 from regard.tasks import TASKS, Task
 
@@ -67,6 +68,18 @@ def answer_columns(examples: Sequence[tuple[Ids, tuple[int, int]]]) -> Columns:
 def tagged_columns(examples: Sequence[tuple[Ids, Ids]]) -> Columns:
     """The columns of the task "tag"."""
     return {"text": flat([ids for ids, _ in examples]), "tags": flat([tags for _, tags in examples])}
+
+
+def related_columns(groups: Sequence[Sequence[Ids]], numbers: Sequence[Sequence[float]] = ()) -> Columns:
+    """The columns of the task "embed": groups of texts that are read one by one, with the numbers of each group."""
+    texts, known = FlatBuilder(np.dtype(np.int32)), FlatBuilder(np.dtype(np.float32))
+    for group in groups:
+        array = np.full((max(map(len, group)), len(group)), PADDING)
+        for place, ids in enumerate(group):
+            array[: len(ids), place] = ids
+        texts.add([array])
+    known.add(numbers or [[np.nan, 1.0]] * len(groups))
+    return {"text": texts.build(), "number": known.build()}
 
 
 def rows_of(columns: Columns) -> list[Row]:

@@ -39,6 +39,20 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "pairs that share a text are negatives of each other",
+        "tasks.py",
+        "negatives = torch.cat([there & ~shared, *hard], 1)",
+        "negatives = torch.cat([there & ~torch.eye(count, dtype=torch.bool), *hard], 1)",
+        "tasks/test_related.py",
+    ),
+    Fault(
+        "the pooling of a sentence-transformers directory is lost when training starts from it",
+        "training/warm_start.py",
+        "return VectorHeadConfig(pooling.pool, pooling.normalise, pooling.longest)",
+        "return VectorHeadConfig()",
+        "training/test_embed_training.py",
+    ),
+    Fault(
         "word vectors that diverged are saved",
         "training/run.py",
         '        if self.recipe.objective.learns_by != "gradients":  # the loss is that before the step',

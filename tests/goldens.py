@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import neighbours
+from regard.verbs.embedding import cosines
 from regard.verbs.labelling import choose, label_sets, rate, similarity
 from regard.verbs.tagging import tag
 
@@ -201,6 +203,7 @@ CASES: dict[str, Case] = {
     "made-answers": Case("made-answers", f"{DRAWN} {STACK} {TEN}", "questions"),
     "made-entailment": Case("made-entailment", f"{DRAWN} {STACK} {TEN}", "nothing"),
     "made-choices": Case("made-choices", f"{DRAWN} {STACK} {TEN} plan.batch_tokens=512", "nothing"),
+    "embed": Case("embed", f"{PAIRS} {STACK} {TEN} model.context=32 objective.symmetric=true", "related"),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),
     "scenes-hard": Case("scenes", f"{SCENES} {RECURRENT} {TEN} {HARD}", "scenes"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
@@ -414,6 +417,11 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
         ]
     },
     "answer": _of_answers,
+    "vectors": lambda model, texts: {
+        "embed": _vectors(model, texts),
+        "cosines": cosines(model, list(pairwise(texts.given))),
+        "look": _looked(look(model, texts.given[1])),
+    },
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
     "pair": lambda model, texts: {
         "classify": [dict(sorted(one.labels.items())) for one in classify(model, _parts(texts))],
@@ -523,7 +531,7 @@ TEXTS: dict[str, Texts] = {
     "choices": Texts("choice", ("the dog sees\ta house .\ta red bird .", "a bird likes the\tman .\tdog .")),
     **{
         name: Texts(verb, ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man"))
-        for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"))
+        for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"), ("related", "vectors"))
     },
 }
 

@@ -21,6 +21,7 @@ from encoded import (
     joined_columns,
     labelled_columns,
     pair_columns,
+    related_columns,
     rows_of,
     tagged_columns,
     text_columns,
@@ -39,6 +40,7 @@ from regard.heads import (
     NumberHeadConfig,
     SpanHeadConfig,
     TagHeadConfig,
+    VectorHeadConfig,
 )
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
@@ -175,6 +177,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "kim-class": classifier(KIM),
     "bilstm-crf": HeadedConfig(BILSTM, CrfHeadConfig(VOCAB)),
     "bert-span": HeadedConfig(BERT, SpanHeadConfig()),
+    "bert-vector": HeadedConfig(BERT, VectorHeadConfig()),
     "bert-choice": HeadedConfig(BERT, ChoiceHeadConfig().for_body(BERT)),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
@@ -203,6 +206,8 @@ VARIANTS: dict[str, ModelConfig] = {
     **{f"awd-{cell}": replace(RECURRENT, cell=cell, **AWD) for cell in KERNELS},
     "awd-both": both(replace(RECURRENT, **AWD)),
     "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
+    "gpt-vector-last": HeadedConfig(GPT, VectorHeadConfig(pool="last", normalise=False)),
+    "lstm-vector-max": HeadedConfig(RECURRENT, VectorHeadConfig(pool="max")),
     "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     "masked-rnn": replace(MASKED_LSTM, cell="rnn", layers=1),
@@ -303,6 +308,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "words": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
         "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
+        "embed": related_columns(pairs),
         "choice": joined_columns([(source, 0) for source, _ in pairs]),
         "answer": answer_columns([(source, (1, len(source) - 1)) for source, _ in pairs]),
     }
@@ -403,8 +409,8 @@ def test_padding_of_a_prompt_changes_nothing_that_follows(config: ModelConfig) -
 
 def with_filler(batch: Batch) -> Batch:
     """The batch with its last row emptied."""
-    kept = (torch.arange(3) < 2)[:, None]
-    return replace(batch, real={name: real & kept for name, real in batch.real.items()}, counts={})
+    kept = {name: (torch.arange(len(real)) < len(real) - 1)[:, None] for name, real in batch.real.items()}
+    return replace(batch, real={name: real & kept[name] for name, real in batch.real.items()}, counts={})
 
 
 # What `regard doctor` checks. These two hold together: the checks call `Inputs.logits`, and training calls the model.

@@ -52,6 +52,8 @@ FILES = {
     "pairs.tsv": "3 février 2021\t2021-02-03\n2 June 1998\t1998-06-02\n" * 20,
     "dev.tsv": "4 May 2001\t2001-05-04\n",
     "more.tsv": "5 May 2001\t2001-05-05\n6 May 2001\t2001-05-06\n",
+    "related.csv": "first,second,score\n"
+    + "".join(f"a fine day {n},day {n} is fine,5\nrain {n},snow {n},2\n" for n in range(9)),
     "lines.txt": "a line of text\nand one more\n" * 10,
     "labelled.tsv": "".join(f"good\ta fine day {n}\nbad\ta wet one {n}\n" for n in range(10)),
     "reviews.csv": "stars;review\n"

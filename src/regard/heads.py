@@ -42,6 +42,7 @@ class HeadConfig(Protocol):
     sizes: ClassVar[Mapping[str, str]] = {}  # settings that follow from the data, and the field whose size each has
     one_per_text: ClassVar[bool] = False  # whether the head makes one prediction per text, and not one per token
     threshold: float = 0.5  # the probability from which a label is given, if the head predicts several
+    longest: int | None = None  # the most tokens of a text that the head is for; None: as many as the body reads
     tag_sequences: ClassVar[bool] = False  # whether the module is one of `TagSequences`
     # Modules of a model without this head whose weights the head starts from: their paths, and those here.
     init_from: ClassVar[Mapping[str, str]] = {}
@@ -139,7 +140,8 @@ class ClassHeadConfig(PooledHeadConfig):
 def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     """One vector (B, width) for each text (B, T, width): its first or last real state, or their mean or maximum.
 
-    The maximum is taken for each feature; for a text without tokens it is 0. ``concat`` joins three, (B, 3 · width).
+    The maximum is taken for each feature. ``concat`` joins three, (B, 3 · width). The vector of a text without tokens
+    is 0.
     """
     if pool == "concat":
         return torch.cat([pooled(features, real, part) for part in CONCAT], -1)
@@ -151,7 +153,8 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
         return features.masked_fill(~real[..., None], -math.inf).amax(1).masked_fill(~real.any(1, keepdim=True), 0.0)
     last = real.shape[1] - 1 - real.flip(1).int().argmax(1)
     places = real.int().argmax(1) if pool == "first" else last
-    return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
+    found = features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
+    return found.masked_fill(~real.any(1, keepdim=True), 0.0)
 
 
 def add_texts(vectors: Tensor, texts: int) -> Tensor:
@@ -165,6 +168,48 @@ def add_texts(vectors: Tensor, texts: int) -> Tensor:
 def pooled_width(pool: str, width: int) -> int:
     """The width of the vector that ``pooled`` makes of states of a width."""
     return len(CONCAT) * width if pool == "concat" else width
+
+
+@dataclass(frozen=True)
+class VectorHeadConfig(HeadConfig):
+    """One vector per text, without weights: the states are pooled as `regard embed` does (Reimers & Gurevych 2019)."""
+
+    predicts: ClassVar[str] = "vector"
+    one_per_text: ClassVar[bool] = True
+
+    pool: Literal["mean", "max", "first", "last"] = "mean"  # mean or max of all states, or the state that is read
+    normalise: bool = True  # whether vectors have length 1
+    longest: int | None = None  # the most tokens of a text, special tokens included; none: as many as the model reads
+
+    def __post_init__(self) -> None:
+        if self.longest is not None and self.longest < 1:
+            raise UserError(f"head.longest={self.longest}: must be at least 1, or none")
+
+    def for_body(self, body: Facts) -> Self:
+        if self.pool == "first" and body.causal:
+            raise UserError("head.pool=first: the first state of a causal model has read one token; use mean or last.")
+        return self
+
+    def build(self, body: Facts) -> VectorHead:
+        return VectorHead(self)
+
+
+class VectorHead(nn.Module):
+    """Pooling, and a normalisation (optional)."""
+
+    def __init__(self, config: VectorHeadConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states of texts (B, T, width) → vectors (B, width)"""
+        return text_vectors(features, real, self.config.pool, self.config.normalise)
+
+
+def text_vectors(states: Tensor, real: Tensor | None, pool: str, normalise: bool) -> Tensor:
+    """The vector (B, width) of each text (B, T, width), in float32 or better: `pooled`, with length 1 if normalised."""
+    vectors = pooled(at_least_float32(states), real, pool)
+    return F.normalize(vectors, dim=-1) if normalise else vectors
 
 
 @dataclass(frozen=True)
@@ -439,6 +484,7 @@ HEADS: dict[str, type[HeadConfig]] = {
     "class": ClassHeadConfig,
     "choice": ChoiceHeadConfig,
     "number": NumberHeadConfig,
+    "vector": VectorHeadConfig,
     "labels": LabelsHeadConfig,
     "tag": TagHeadConfig,
     "crf": CrfHeadConfig,

@@ -282,8 +282,10 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
 
 
 def pearson(found: Floats, gold: Floats) -> float | None:
-    """Pearson's correlation of two series (N,); None if one of them is constant."""
-    if np.ptp(found) == 0 or np.ptp(gold) == 0:  # not from the variance, which rounding may make positive
+    """Pearson's correlation of two series (N,); None if one of them is constant or empty."""
+    if (
+        not len(gold) or np.ptp(found) == 0 or np.ptp(gold) == 0
+    ):  # not from the variance, which rounding may make positive
         return None
     x, y = (np.asarray(one, np.float64) - np.mean(one) for one in (found, gold))
     return float(x @ y) / math.sqrt(float((x @ x) * (y @ y)))
@@ -480,8 +482,8 @@ METRICS: dict[str, Metric] = {
         )
         for name, title, score in (("em", "exact match", exact), ("answer_f1", "answer F1", word_f1))
     },
-    "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number",)),
-    "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number",)),
+    "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number", "vector")),
+    "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number", "vector")),
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
     "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),

@@ -30,6 +30,7 @@ from regard.data.fields import (
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.joined import PADDING, ChoiceField, ChoiceText, JoinedText
+from regard.data.related import SeparateTexts, SimilarityField
 from regard.data.streams import MaskedRunningText, RunningText, SpanRunningSource
 from regard.data.word_pieces import PieceText, sentence_parts
 from regard.data.words import WordText
@@ -37,6 +38,7 @@ from regard.objectives import (
     BinaryAnswers,
     Classification,
     ContextSampling,
+    Contrastive,
     MaskedTokens,
     NegativeSampling,
     Recall,
@@ -224,6 +226,35 @@ def tagged(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -
         },
         real={"tokens": real},
         counts={"tokens": int(real.sum()), "targets": int(first.sum())},
+    )
+
+
+def related_texts(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """Pairs of texts that are read one by one; the target of a pair is its place in the batch.
+
+    `tokens` (B·C, T) has the C texts of the first pair, then those of the second … Negatives of a pair are the second
+    texts of the other pairs and the third texts of all pairs, `negatives` (B, (C−1)·B), but no pair that shares a text
+    with this one, and no third text that is one of its own two. The target of a pair without negatives, and of one
+    whose texts do not belong together, is IGNORED. Rows of one text alone, (T,), have no targets.
+    """
+    columns = rows.padded("text", widths["text"], PADDING)  # (B, T, C)
+    if columns.dim() == 2:
+        return whole_text(rows, widths, random)
+    texts = columns.transpose(1, 2).flatten(0, 1)  # (B·C, T)
+    count, (number, together) = len(rows), rows.padded("number", 2, math.nan).unbind(1)
+    real = texts != PADDING
+    _, same = np.unique(texts.numpy(), axis=0, return_inverse=True)  # equal texts have the same number
+    first, second, *third = torch.from_numpy(same.reshape(count, -1)).T
+    _, there, *given = real.any(1).reshape(count, -1).T
+    pairs = [(one, other) for one in (first, second) for other in (first, second)]
+    shared = torch.stack([one[:, None] == other for one, other in pairs]).any(0)  # (B, B)
+    hard = [there & (one != first[:, None]) & (one != second[:, None]) for one, there in zip(third, given)]
+    negatives = torch.cat([there & ~shared, *hard], 1)  # (B, (C−1)·B)
+    targets = torch.arange(count).masked_fill(~(negatives.any(1) & (together > 0)), IGNORED)
+    return Batch(
+        fields={"tokens": texts.masked_fill(~real, 0), "targets": targets, "negatives": negatives, "numbers": number},
+        real={"tokens": real},
+        counts={"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())},
     )
 
 
@@ -547,6 +578,16 @@ TASKS: dict[str, Task] = {
         metrics=("em", "answer_f1"),
         pieces=windows,
     ),
+    "embed": Task(
+        name="embed",
+        verb="embed",
+        fields={"text": SeparateTexts, "number": SimilarityField},
+        widths=_axes("text"),
+        collate=related_texts,
+        head="vector",
+        objective=Contrastive,
+        metrics=("spearman", "accuracy"),
+    ),
     "words": Task(
         name="words",
         verb="neighbours",
@@ -564,9 +605,9 @@ TASKS: dict[str, Task] = {
 def reads_inputs(config: Any, task: Task) -> bool:
     """Whether a model of this config can read the inputs of a task.
 
-    Some have numbers in place of tokens. A text of several parts has no words with characters.
+    Some have numbers in place of tokens. Texts of several parts, or several texts, have no words with characters.
     """
-    if config.reads_words and any(issubclass(kind, JoinedText) for kind in task.fields.values()):
+    if config.reads_words and any(issubclass(kind, JoinedText | SeparateTexts) for kind in task.fields.values()):
         return False
     return "values" not in task.fields or bool(config.takes_numbers)
 

@@ -180,7 +180,7 @@ def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:
         ),
         ({"pooling_mode_cls_token": True}, "should be one pooling mode"),
         ({"pooling_mode_mean_tokens": False}, "no pooling"),
-        ({"pooling_mode_mean_tokens": False, "pooling_mode": "lasttoken"}, "pooling_mode_lasttoken"),
+        ({"pooling_mode_mean_tokens": False, "pooling_mode": "weightedmean"}, "pooling_mode_weightedmean"),
     ],
 )
 def test_poolings_that_we_lack(tmp_path: Path, change: dict[str, Any], told: str) -> None:

@@ -22,6 +22,7 @@ from regard.data.fields import TextField
 from regard.data.files import iterate_lines
 from regard.data.joined import PADDING
 from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.related import RelatedPairs
 from regard.data.sources import Lines, Pairs
 from regard.data.squad import Questions
 from regard.data.streams import Book
@@ -41,6 +42,7 @@ FILES: dict[str, Any] = {
     "labels": MultiLabelled,
     "number": Rated,
     "tag": Conll,
+    "vector": RelatedPairs,
     "choice": Choices,
     "span": Questions,
 }
@@ -113,6 +115,8 @@ def model_calls(config: Facts) -> Calls:
         if words is not None:
             return squares(module, tokens, real)
         objective = task_of(config).objective()
+        if objective.compares_rows:  # such a loss is no sum over rows; any function of a row does here
+            return logits(module, tokens, real)[:, 0].square().sum(), len(tokens)
         try:
             sums, _ = objective(module, Batch(fields, seen, counts), 0)
         except UserError:  # the model has no output layer of its task

@@ -27,7 +27,7 @@ def embed(
     pool: Annotated[
         str | None,
         typer.Option(
-            help="mean, max or cls (first): one vector a line; tokens: one a token. Default: the model's own, or mean."
+            help="mean, max, cls (first), last: one vector a line; tokens: one a token. Default: the model's, or mean."
         ),
     ] = None,
     normalise: Annotated[
@@ -66,8 +66,8 @@ def embed(
 ) -> None:
     """Turn every line, or every word, into a vector: the mean or maximum of the model's states, the first, or all.
 
-    Works with every model; of a translator these are the states of the source. The directory of a
-    sentence-transformers model has settings of pooling, which are the default. The .npz holds
+    Works with every model; of a translator these are the states of the source. A model of `regard train embed` and the
+    directory of a sentence-transformers model have settings of pooling, which are the default. The .npz holds
     `vectors`, float32, in the order of the lines; with --pool tokens also `lengths`, how many of them each line has.
     The special tokens around a line count as tokens. A blank line has a vector like any other.
 

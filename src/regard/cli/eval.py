@@ -53,7 +53,8 @@ FILLED_FROM = {
     "product": "from both, not divided by p(x)",
 }  # what a masked token is predicted from, by the name in --json
 
-COLUMNS = ("column", "first", "second", "context", "choices")  # settings that name columns, beside those of fields
+# settings of --data beside the columns of fields
+COLUMNS = ("column", "first", "second", "context", "choices", "least")
 
 Columns = Annotated[
     list[str] | None,
@@ -385,7 +386,7 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
             cure = f"give {known}, or an empty name for a file without a header"
             raise UserError(f"{setting}: not a column of the examples; {cure}.")
     own = override(replace(own, train=data, valid=data, test=""), [f"{key}={name}" for key, name in named.items()], {})
-    examples: Sequence[Any] = own.load().train
+    examples: Sequence[Any] = own.load().valid  # of pairs with numbers, training reads those that belong together
     classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if classes is not None and not isinstance(classes, TagsField):
         check_labels(data, own.columns, classes.names)

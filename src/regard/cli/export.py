@@ -14,7 +14,10 @@ def export(
     run: options.Run,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write; of word vectors, the file.")],
     to: Annotated[
-        str, typer.Option(help="transformers, ctranslate2 or elmo; of word vectors, word2vec or glove.")
+        str,
+        typer.Option(
+            help="transformers, sentence-transformers, ctranslate2 or elmo; of word vectors, word2vec or glove."
+        ),
     ] = "transformers",
     average: Annotated[
         int, typer.Option(min=0, help="Average the weights of so many of the run's newest steps; 0: none.")
@@ -26,7 +29,9 @@ def export(
 ) -> None:
     """Write a model as other tools read it: config.json, weights, tokenizer files.
 
-    The `transformers` library opens the directory with from_pretrained and gets the same numbers. `ctranslate2` is for
+    The `transformers` library opens the directory with from_pretrained and gets the same numbers.
+    `sentence-transformers` opens a model that reads a text whole, with the pooling of `regard embed`.
+    `ctranslate2` is for
     translation Transformers, and takes that package. `elmo` writes an ELMo in its public form, options.json and
     lm_weights.hdf5, without its output layer; it takes the package h5py.
     Word vectors are written as one file, which gensim reads:
@@ -38,6 +43,7 @@ def export(
       regard export runs/multi30k multi30k-hf
       regard export runs/shakespeare/steps/005000 shakespeare-hf
       regard export runs/multi30k multi30k-ct2 --to ctranslate2 --average 5
+      regard export runs/embed vectors-st --to sentence-transformers
       regard export runs/elmo elmo --to elmo
       regard export runs/word2vec vectors.bin --to word2vec
       regard export runs/glove vectors.txt.gz --to glove

@@ -185,7 +185,7 @@ def part_chunks(model: "Loaded", file: str) -> Iterator[Chunk]:
     unknown = UnknownCounter()
     for first, rows in _part_rows(model, file):
         there = [(number, cells) for number, cells in enumerate(rows, first) if cells]
-        for number, cells in there:
+        for number, cells in there if model.joined_text is not None else []:
             model.read_joined([joined_value(model, cells, f"line {number}")], number)
         tokens = [list(chain.from_iterable(model.tokenizer.encode_batch(cells))) for cells in rows]
         unknown.count(model.tokenizer, tokens, first)

@@ -28,8 +28,9 @@ def similarity(
 ) -> None:
     """Give each pair of texts a number: how similar they are, as in the model's training data.
 
-    The model is one of regard train similarity. A line has first, tab, second; a .csv or .jsonl file, or a file with a
-    header, has the columns that the model was trained on. A blank line gives a blank line.
+    The model is one of regard train similarity; or of regard train embed, whose number is the cosine of two vectors. A
+    line has first, tab, second; a .csv or .jsonl file, or a file with a header, has the columns that the model was
+    trained on. A blank line gives a blank line.
 
     \b
     Examples:
@@ -45,7 +46,8 @@ def similarity(
         (found,) = similarities(model, [(first, second)], batch_tokens)
         print_line(numbered(1, found) if json else format_number(found.number))
         return
-    model.expect("compare two texts", model.joined_text is not None and model.predicts("number"))
+    able = model.predicts("vector") or (model.joined_text is not None and model.predicts("number"))
+    model.expect("compare two texts", able)
     for chunk in part_chunks(model, first):
         answers = similarities(model, chunk.texts, batch_tokens)
         chunk.print_answers(answers, json, lambda one: [format_number(one.number)])

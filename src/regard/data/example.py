@@ -120,6 +120,21 @@ def _no_part_is_empty(text: Parts) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class RelatedTexts:
+    """Two texts that belong together, or a number that states how similar they are."""
+
+    first: str
+    second: str
+    number: float | None = None
+    negative: str | None = None  # a text that does not belong to the first one; empty: this pair has none
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """The texts that a model reads."""
+        return (self.first, self.second) if self.negative is None else (self.first, self.second, self.negative)
+
+
+@dataclass(frozen=True, slots=True)
 class TaggedText:
     """A text, and a class for each of its tokens; if all classes are single characters, `tags` may be a string."""
 

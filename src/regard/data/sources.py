@@ -25,6 +25,7 @@ from regard.data.example import (
     Pair,
     Question,
     RatedPair,
+    RelatedTexts,
     Text,
     Tokens,
 )
@@ -333,5 +334,7 @@ def _text(example: Any) -> str:
         return str(example.image)
     if isinstance(example, Question):
         return example.passage
+    if isinstance(example, RelatedTexts):
+        return example.first
     text = example.source if isinstance(example, Pair) else example.text
     return text if isinstance(text, str) else json.dumps(text)

@@ -58,6 +58,20 @@ def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> boo
     return ending(path) in NAMED or any((columns or {}).values())
 
 
+def has_column(path: str | Path, name: str) -> bool:
+    """Return whether the header of a file, or the first record of a .jsonl file, has a column of this name."""
+    path = Path(path).expanduser()
+    if ending(path) == ".jsonl":
+        first = next((line for line in iterate_lines(path) if line.strip()), "{}")
+        try:
+            record = DECODER.decode(first)
+        except (ValueError, RecursionError):  # the reader of the file reports this error, with its place
+            return False
+        return isinstance(record, dict) and name in record
+    rows = _csv_rows(path) if ending(path) == ".csv" else tab_rows(path)
+    return name in (cell.strip() for cell in next(rows, (1, []))[1])
+
+
 def table_warnings(path: str | Path, columns: Mapping[str, str]) -> Iterator[str]:
     """Yield what is probably wrong in a file without a header: a first line of column names, columns not read."""
     if has_names(path, columns):

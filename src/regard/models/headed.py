@@ -48,6 +48,11 @@ class HeadedConfig(SharesFacts):
         return float(self.head.threshold)
 
     @property
+    def longest(self) -> int | None:
+        limits = [limit for limit in (self.body.longest, self.head.longest) if limit is not None]
+        return min(limits, default=None)
+
+    @property
     def width(self) -> int:
         return int(self.body.width)
 

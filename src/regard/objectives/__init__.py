@@ -4,6 +4,7 @@ from regard.objectives.answers import SpanAnswers
 from regard.objectives.captioning import Captioning, HardAttention
 from regard.objectives.classify import Classification, Recall
 from regard.objectives.context import ContextSampling
+from regard.objectives.contrastive import Contrastive
 from regard.objectives.counting import Counting
 from regard.objectives.glove import GloveSquares
 from regard.objectives.guided import GuidedAlignment
@@ -22,6 +23,7 @@ __all__ = [
     "Captioning",
     "Classification",
     "ContextSampling",
+    "Contrastive",
     "Counting",
     "Exposure",
     "GloveSquares",

@@ -176,6 +176,7 @@ class Objective(Protocol):
     learns_by: ClassVar[str] = "gradients"  # how a model must learn that the objective trains (`Facts.learns_by`)
     measures: ClassVar[tuple[str, ...]] = ()  # sums beside the terms, which some metrics need
     plan_settings: ClassVar[tuple[str, ...]] = UPDATES  # the settings of UPDATES that its trainer reads
+    compares_rows: ClassVar[bool] = False  # whether the loss of a row depends on the other rows of its batch
     needs: ClassVar[tuple[str, ...]] = ()  # fields that a task must have beside those that all with such a head have
     makes: ClassVar[tuple[str, ...]] = ()  # fields that its corruption makes of the others
     needs_own: ClassVar[bool] = False  # whether its own module is needed to evaluate a model, too

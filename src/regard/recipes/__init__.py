@@ -11,6 +11,7 @@ from regard.models import CELLS, FAMILIES, MODELS, SIZES, HeadedConfig, TwoDirec
 from regard.recipes.answers import answer, made_answers, made_choices, made_entailment
 from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate, tag
+from regard.recipes.embeddings import embed
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
@@ -76,6 +77,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "made-answers": made_answers,
     "made-entailment": made_entailment,
     "made-choices": made_choices,
+    "embed": embed,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,

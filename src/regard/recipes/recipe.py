@@ -13,6 +13,7 @@ from regard.data.made_texts import MadeAnswers, MadeChoices, MadeEntailment
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
 from regard.data.passages import Play, Titles
+from regard.data.related import RelatedPairs
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
@@ -31,6 +32,7 @@ from regard.objectives import (
     Captioning,
     Classification,
     ContextSampling,
+    Contrastive,
     Counting,
     GloveSquares,
     GuidedAlignment,
@@ -73,6 +75,7 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "related": RelatedPairs,
     "delimited": DelimitedTexts,
     "text-pairs": LabelledPairs,
     "rated-pairs": RatedPairs,
@@ -113,6 +116,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "binary": BinaryAnswers,
     "recall": Recall,
     "answer": SpanAnswers,
+    "contrastive": Contrastive,
     "captioning": Captioning,
     "hard": HardAttention,
     "context": ContextSampling,

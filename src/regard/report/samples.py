@@ -52,7 +52,9 @@ def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
         right = [one.label if model.predicts("choice") else 0 for one in examples[:most]]
         return [tuple(inputs_of(getattr(one, name))[place][:2]) for one, place in zip(examples, right)]
     alone = len(model.fields) - len(model.task.made) == 1
-    found = (_readable(model, excerpt(getattr(one, name)) if alone else getattr(one, name)) for one in examples)
+    values = (getattr(one, name) for one in examples)
+    texts = (value if isinstance(value, str) else value[0] for value in values)  # of several texts, the first
+    found = (_readable(model, excerpt(text) if alone else text) for text in texts)
     return list(islice((text for text in found if _enough(model, text)), most))
 
 

@@ -178,7 +178,11 @@ def outputs(
         batch = collate([rows[place] for place in group], model.task)
         with model.autocast():
             found = model.module(batch.to(model.device)).float().cpu()
-        return [list(pair) for pair in zip(found.tolist(), batch["targets"].tolist())]
+        right = batch["targets"]
+        if model.task.objective.compares_rows:  # an output is a vector of each text; the texts of a pair are compared
+            first, second, *_ = found.unflatten(0, (len(right), -1)).unbind(1)
+            found, right = torch.cosine_similarity(first, second), batch["numbers"]
+        return [list(pair) for pair in zip(found.tolist(), right.tolist())]
 
     found, targets = zip(*_in_place(groups, share(groups, work)))
     return np.array(found), np.array(targets)
@@ -215,12 +219,18 @@ def _several_classes(logits: Floats, classes: Floats, threshold: float) -> tuple
     return logits >= math.log(threshold / (1 - threshold)), classes > 0.5
 
 
+def _with_gold(numbers: Floats, gold: Floats, threshold: float) -> tuple[Floats, Floats]:
+    """The numbers of the examples that have gold numbers."""
+    return numbers[~np.isnan(gold)], gold[~np.isnan(gold)]
+
+
 # By the head: the predictions and the right answers from the outputs of the model, the targets and the threshold.
 PREDICTIONS: dict[str, Callable[[Any, Any, float], tuple[Any, Any]]] = {
     "class": _one_class,
     "choice": _one_class,
     "labels": _several_classes,
     "number": lambda numbers, targets, threshold: (numbers, targets),
+    "vector": _with_gold,
 }
 
 

@@ -34,7 +34,7 @@ from regard.objectives.objective import Trainer
 from regard.recipes import Recipe
 from regard.stored import load_weights, recipe_json, stored_recipe
 from regard.training.optim import INDEPENDENT_OF_STEPS
-from regard.training.prepare import Prepared, without_entities
+from regard.training.prepare import ABSENT, Prepared, without_metrics
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
@@ -86,9 +86,10 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     """Refuse to resume a run with other settings than it was started with."""
-    stored, plain = stored_recipe(out, kinds), without_entities(recipe, kinds)
-    if (stored.metrics, stored.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
-        recipe = plain
+    stored = stored_recipe(out, kinds)
+    for plain in [without_metrics(recipe, needs, kinds) for needs in ABSENT]:
+        if (stored.metrics, stored.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
+            recipe = plain
     was, now = (_flatten(to_json(each, kinds)) for each in (stored, recipe))
     counts = recipe.objective.learns_by == "counts"
     follows = recipe.plan.epochs is not None  # plan.steps follows from plan.epochs

@@ -17,6 +17,7 @@ from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction, running_field
 from regard.data.joined import cut_to, texts_of_a_row
+from regard.data.related import SeparateTexts, SimilarityField
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
@@ -48,6 +49,10 @@ from regard.training.parallel import ALONE, Ranks
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
+ABSENT = {  # what metrics need that data may not have, and what to do then
+    "tags": "the tags name no entities, as B-PER does; if they should, name another column with data.column=N",
+    "predictions": "the pairs have no numbers; if they have, give data.number=COLUMN data.least=N",
+}
 NO_VECTOR = " "  # the name of a token that is no word: no file has it
 
 
@@ -179,6 +184,10 @@ def prepare(
         names = {name: field.names for name, field in fields.items() if isinstance(field, LabelField)}
         config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None).with_names(names)
         fields = in_direction(fields, config.direction)
+    fields = {
+        name: each.within(_longest_row(config)) if isinstance(each, SeparateTexts) else each
+        for name, each in fields.items()
+    }
     for name, field in fields.items():
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
             field.encode([getattr(example, name) for example in corpus.valid])
@@ -207,6 +216,10 @@ def prepare(
             limit=limit,
             corruption=recipe.objective.corruption(fields),
         )
+        if recipe.objective.compares_rows and (most := max(batches.shapes))[0] < 2:
+            found = "every batch has one example, but this objective compares the examples of a batch"
+            least = 2 * max(most[1:])
+            raise UserError(f"plan.batch_tokens={recipe.plan.batch_tokens}: {found}; give {least} or more.")
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
     recipe, doubts = _with_metrics(_with_steps(recipe, len(batches) / encoded / ranks), fields, kinds)
     return Prepared(
@@ -229,26 +242,29 @@ def prepare(
     )
 
 
-def without_entities(recipe: Recipe, kinds: Kinds) -> Recipe:
-    """The recipe of tags that name no entities, such as parts of speech: without the metrics that count entities.
+def without_metrics(recipe: Recipe, needs: str, kinds: Kinds) -> Recipe:
+    """The recipe without the metrics that need what its data does not have, such as tags that name entities.
 
     If one of these selects the best step, accuracy does so instead, or the loss if that is not measured.
     """
-    metrics = tuple(name for name in recipe.metrics if kinds["metric"][name].needs != "tags")
+    metrics = tuple(name for name in recipe.metrics if kinds["metric"][name].needs != needs)
     instead = "accuracy" if "accuracy" in metrics else "loss"
     select = recipe.plan.select if recipe.plan.select in ("loss", *metrics) else instead
     return replace(recipe, metrics=metrics, plan=replace(recipe.plan, select=select))
 
 
 def _with_metrics(recipe: Recipe, fields: Mapping[str, Field], kinds: Kinds) -> tuple[Recipe, list[str]]:
-    """The recipe with the metrics that its tags have, if it has tags, and a warning if some are left out."""
-    if not any(isinstance(each, EntityTags) and not names_entities(each.names) for each in fields.values()):
+    """The recipe with the metrics that its tags or numbers allow, and a warning if some are left out."""
+    if any(isinstance(each, EntityTags) and not names_entities(each.names) for each in fields.values()):
+        needs = "tags"
+    elif any(isinstance(each, SimilarityField) and each.least is None for each in fields.values()):
+        needs = "predictions"
+    else:
         return recipe, []
-    plain = without_entities(recipe, kinds)
+    plain = without_metrics(recipe, needs, kinds)
     if not (left := [name for name in recipe.metrics if name not in plain.metrics]):
         return plain, []
-    why = "the tags name no entities, as B-PER does; if they should, name another column with data.column=N"
-    return plain, [f"{', '.join(left)} left out, and the best step selected by {plain.plan.select}: {why}."]
+    return plain, [f"{', '.join(left)} left out, and the best step selected by {plain.plan.select}: {ABSENT[needs]}."]
 
 
 def _with_steps(recipe: Recipe, batches: float) -> Recipe:

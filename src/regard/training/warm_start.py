@@ -19,7 +19,7 @@ from regard.data.fields import Field, LabelField, TextField, fit_fields, read_to
 from regard.data.spelled import SPELLED, SpelledText
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
-from regard.heads import HeadConfig
+from regard.heads import HeadConfig, VectorHeadConfig
 from regard.models import HeadedConfig, ModelConfig
 from regard.recipes import KINDS, Recipe, change
 from regard.recipes.recipe import can_train, family_settings, is_kind, models_for, name_of, shown_name
@@ -27,6 +27,7 @@ from regard.stored import field_path, format_shape
 from regard.synonyms import known_as
 from regard.tasks import Task
 from regard.verbs.loaded import load
+from regard.verbs.pooling import pooling_of, sentence_folder
 
 GIVEN = "from"  # the name of the given model's settings in the table of models
 
@@ -45,16 +46,31 @@ class WarmStart(NamedTuple):
     new_head: bool = False  # whether its own head is replaced even if the data needs such a head
     words: SpelledText | None = None  # the field of the text of a model that reads words
     fills_embeddings: bool = False  # the embeddings have weights already
+    folder: Path | None = None  # of a public checkpoint: its directory, which may define the pooling of text vectors
 
     def __repr__(self) -> str:
         return f"<WarmStart {self.path}: {type(self.config).__name__}>"
 
     def recipe_for(self, recipe: Recipe, kinds: Kinds) -> Recipe:
         """The recipe with the given model, under its own head if the data needs it and the recipe names no other."""
-        body, head = self.config.split()
-        fits = head is not None and head.predicts in _heads_of(recipe.data, kinds)
-        body = _with_outputs(body, recipe.data, kinds)
-        return replace(recipe, model=body, head=head if fits and recipe.head is None else recipe.head)
+        body = _with_outputs(self.config.split()[0], recipe.data, kinds)
+        return replace(recipe, model=body, head=recipe.head or self.head_for(recipe.data, kinds))
+
+    def head_for(self, data: Any, kinds: Kinds) -> HeadConfig | None:
+        """The head of the given model if the data needs it: its own, or one with the pooling of its directory."""
+        head: HeadConfig | None = self.config.split()[1]
+        if head is not None or "vector" not in _heads_of(data, kinds):
+            return head if head is not None and head.predicts in _heads_of(data, kinds) else None
+        if self.folder is None or sentence_folder(self.folder) is None:
+            return None
+        pooling = pooling_of(self.folder)
+        if pooling.prefix or pooling.lower:
+            found = "lower-cases texts" if pooling.lower else f"adds {pooling.prefix!r:.40} before texts"
+            raise UserError(
+                f"from={self.path}: it {found}, which training does not; change the texts of the file, and give "
+                f"head=vector head.pool={pooling.pool}."
+            )
+        return VectorHeadConfig(pooling.pool, pooling.normalise, pooling.longest)  # type: ignore[arg-type]
 
     def fields_for(self, task: Task, recipe: Recipe, examples: Iterable[Any]) -> dict[str, Field]:
         """The fields of a task, with the model's tokenizers. Other fields are fitted to the data under a new head.
@@ -167,6 +183,7 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
         finetune=model.recipe.plan.finetune if model.recipe else (),
         path=str(path),
         words=words,
+        folder=model.path if model.public is not None else None,
     )
 
 
@@ -191,11 +208,12 @@ def warm_started(
     data = kinds["data"].get(stated.get("data", ""), recipe.data)
     body = _with_outputs(body, data, kinds)
     own, tables = [f"model={GIVEN}"], {**kinds, "model": {**kinds["model"], GIVEN: body}}
-    kept = head is not None and "head" not in stated and head.predicts in _heads_of(data, kinds)
-    if kept:
-        own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
+    offered = None if "head" in stated else given.head_for(data, kinds)
+    kept = offered is not None and offered is head
+    if offered is not None:
+        own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: offered}}
     advised = () if is_kind(body, type(recipe.model)) else recipe.finetune
-    advised = tuple(one for one in advised if not (kept and one.startswith("head=")))
+    advised = tuple(one for one in advised if not (offered is not None and one.startswith("head=")))
     given = given._replace(finetune=_finetuning((*advised, *given.finetune), body, data, stated, tables))
     try:
         recipe = change(recipe, [*own, *given.finetune, *changes], tables)

@@ -1,6 +1,5 @@
 """Embed: texts as vectors, computed from the states of the layers of any model."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from torch.nn import functional as F
 
 from regard.data.flat import pad_ids
 from regard.errors import UserError
+from regard.heads import text_vectors
 from regard.models import reads_whole
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
@@ -37,17 +37,17 @@ def embed(
 ) -> Embedded:
     """The vector of each text: the mean or maximum of its states (special tokens included), the first, or all of them.
 
-    Arguments that are None follow the settings of a `sentence-transformers` directory where the model came from one;
-    otherwise the vector is the mean, not normalised. For a translator these are the states of the source. `layers` is
-    last, first (the input embeddings), mix (the mean of all layers) or all. An ELMo reads words, without special
-    tokens.
+    Arguments that are None follow the pooling that the model was trained with (`regard train embed`), or the settings
+    of a `sentence-transformers` directory where the model came from one; otherwise the vector is the mean, not
+    normalised. For a translator these are the states of the source. `layers` is last, first (the input embeddings), mix
+    (the mean of all layers) or all. An ELMo reads words, without special tokens.
     """
     return gathered(model, texts, chosen(model, pool, normalise), batch_tokens, layers=layers)
 
 
 def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None) -> Pooling:
-    """The caller's choice; where it is None, the setting of the model's directory. The pool `cls` is `first`."""
-    found = pooling_of(model.path)
+    """The caller's choice; where it is None, that of the model (`own_pooling`). The pool `cls` is `first`."""
+    found = own_pooling(model)
     pooling = replace(
         found,
         pool=found.pool if pool is None else POOLING_MODES.get(pool, pool),
@@ -56,6 +56,25 @@ def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None
     if pooling.pool == "first" and not reads_whole(model.module.config):
         raise UserError("pool=first: the first state of a language model has read one token only; use mean or max.")
     return pooling
+
+
+def own_pooling(model: Loaded) -> Pooling:
+    """The pooling that a model was trained with, or that its directory defines; the mean if there is neither."""
+    head = model.module.config.split()[1]
+    if head is None or head.predicts != "vector":
+        return pooling_of(model.path)
+    return Pooling(head.pool, head.normalise, longest=head.longest)
+
+
+def cosines(model: Loaded, pairs: Sequence[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[float]:
+    """The cosine of the vectors of the two texts of each pair, from -1 to 1."""
+    check_is_list(pairs)
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))  # each text is read once
+    pooling = chosen(model, normalise=True)
+    if pooling.pool == "tokens":
+        raise UserError("pool=tokens: a text has several vectors; use mean, max, first or last.")
+    vectors = dict(zip(texts, gathered(model, texts, pooling, batch_tokens).vectors.astype(np.float64)))
+    return [float(vectors[one] @ vectors[other]) for one, other in pairs]
 
 
 @torch.no_grad()
@@ -121,18 +140,8 @@ def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> 
 
 def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:
     """The vectors of each text of a batch. The vector of a text without tokens is zeros."""
-    if pooling.normalise and pooling.pool == "tokens":
-        states = F.normalize(states, dim=-1)
     if pooling.pool == "tokens":
+        states = F.normalize(states, dim=-1) if pooling.normalise else states
         yield from (row[there] for row, there in zip(states, real))
-        return
-    if pooling.pool == "first":
-        pooled = (states * real[..., None])[:, :1].sum(dim=1)
-    elif pooling.pool == "max":
-        pooled = states.masked_fill(~real[..., None], -math.inf).amax(dim=1)
-        pooled = pooled.masked_fill(~real.any(dim=1)[:, None], 0.0)
     else:
-        kept = real[..., None].float()
-        pooled = (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)  # (B, width)
-    pooled = F.normalize(pooled, dim=-1) if pooling.normalise else pooled
-    yield from pooled[:, None]
+        yield from text_vectors(states, real, pooling.pool, pooling.normalise)[:, None]

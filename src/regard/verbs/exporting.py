@@ -1,4 +1,4 @@
-"""Export: writes a model as a directory of the `transformers` library, of the `ctranslate2` engine, or of ELMo.
+"""Export: writes a model as a directory of `transformers`, `sentence-transformers`, `ctranslate2`, or of ELMo.
 
 The directory is written under a temporary name and then renamed, so that it is complete or absent.
 """
@@ -33,10 +33,11 @@ from regard.pretrained.folder import GENERATION, INDEX
 from regard.pretrained.public_heads import HEAD_SETTINGS, label_settings
 from regard.stored import average as averaged
 from regard.stored import check_weights
+from regard.verbs.embedding import own_pooling
 from regard.verbs.loaded import Loaded, load
-from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
+from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files, sentence_settings
 
-TOOLS = ("transformers", "ctranslate2", "elmo", "word2vec", "glove")
+TOOLS = ("transformers", "sentence-transformers", "ctranslate2", "elmo", "word2vec", "glove")
 # One of these pairs of files is in every directory that we write.
 WHOLE = (("config.json", "model.safetensors"), ("config.json", "model.bin"), (OPTIONS, WEIGHTS))
 VECTOR_FILES = ("word2vec", "glove")  # of these, formats of files of word vectors
@@ -110,6 +111,10 @@ def export(
                 kind = write_elmo(model.module, folder)
             case "ctranslate2":
                 kind = _to_ctranslate2(model, folder)
+            case "sentence-transformers":
+                kind = _to_sentence_transformers(model, folder)
+            case _ if model.task.head == "vector":  # transformers has no such head: the files of the other tool say it
+                kind = _to_sentence_transformers(model, folder)
             case _:
                 kind = _to_transformers(model, folder)
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
@@ -203,6 +208,29 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
         write_json(folder / f"{GENERATION}.json", generation or _generation(model, settings))
     _write_tokenizers(model, folder)
     for name, content in (sentence_files(model.path) if model.public is not None else {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_json(folder / name, content)
+    return kind
+
+
+def _to_sentence_transformers(model: Loaded, folder: Path) -> str:
+    """Write the model without its head, and how `regard embed` pools its states."""
+    config, pooling = model.module.config, own_pooling(model)
+    if config.reads_source or config.causal:
+        found = f"{model.path} is {model.kind}, and sentence-transformers reads a text whole"
+        raise UserError(f"--to sentence-transformers (in Python: to): {found}; give --to transformers.")
+    if not model.fields:
+        raise UserError(f"{model.path}: has no tokenizer, without which no text has a vector; add its tokenizer.json.")
+    settings = _settings(model)
+    settings.pop("architectures", None)  # of the model with its output layers
+    module: Any = model.module
+    body = module if config.split()[1] is None else module.body
+    kind = write_model(body, folder, settings, settings.get("model_type"))
+    _write_tokenizers(model, folder)
+    longest = min((limit for limit in (pooling.longest, model.longest) if limit is not None), default=None)
+    files = sentence_files(model.path) if model.public is not None else {}
+    files |= sentence_settings(replace(pooling, longest=longest), config.width)
+    for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         write_json(folder / name, content)
     return kind

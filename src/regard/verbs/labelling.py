@@ -11,6 +11,7 @@ from regard.data.batches import collate
 from regard.data.fields import LabelField
 from regard.errors import UserError
 from regard.recording import pause_recording
+from regard.verbs.embedding import cosines
 from regard.verbs.forced import (
     BATCH_TOKENS,
     check_is_list,
@@ -84,7 +85,12 @@ def rate(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) 
 
 
 def similarity(model: Loaded, pairs: Sequence[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
-    """The number that a model of pairs (`regard train similarity`) predicts for each pair (first, second)."""
+    """The number that a model of pairs (`regard train similarity`) predicts for each pair (first, second).
+
+    For a model of text vectors (`regard train embed`) it is the cosine of their vectors.
+    """
+    if model.predicts("vector"):
+        return [Rating(cosine) for cosine in cosines(model, pairs, batch_tokens)]
     able = model.joined_text is not None and model.predicts("number")
     model.expect("compare two texts", able)
     return rate(model, pairs, batch_tokens)

@@ -51,6 +51,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "masked": "a masked language model",
     "replaced": "a detector of replaced tokens",
     "number": "a regression model",
+    "vector": "a model of text vectors",
     "labels": "a classifier with several labels",
     "tag": "a tagger",
     "span": "a model that answers questions",

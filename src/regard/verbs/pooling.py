@@ -12,10 +12,10 @@ from typing import Any
 from regard.errors import UserError, nearest
 from regard.file_io import is_inside, read_json, read_object
 
-POOLS = ("mean", "first", "max", "tokens")
+POOLS = ("mean", "first", "last", "max", "tokens")
 POOLING_MODES = {  # the names of `sentence-transformers`, of older and newer versions, → ours
     **{"mean_tokens": "mean", "cls_token": "first", "max_tokens": "max"},
-    **{"mean": "mean", "cls": "first", "max": "max"},
+    **{"mean": "mean", "cls": "first", "max": "max", "lasttoken": "last"},
 }
 MODE = "pooling_mode_"
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
@@ -29,7 +29,7 @@ LIMITS = tuple(
 
 @dataclass(frozen=True)
 class Pooling:
-    """The pooling of states: their mean, the first state, their maximum, or all states; normalised or not."""
+    """The pooling of states: their mean, the first or last, their maximum, or all states; normalised or not."""
 
     pool: str = "mean"
     normalise: bool = False
@@ -78,11 +78,34 @@ def sentence_files(path: Path) -> dict[str, Any]:
     modules = _read_modules(home)
     kept = {POOLING: home / modules["Pooling"] / "config.json", PROMPTS: home / PROMPTS}
     kept |= {name: home / modules["Transformer"] / name for name in LIMITS}
-    listed = [
-        {"idx": at, "name": str(at), "path": PLACES[kind], "type": f"sentence_transformers.models.{kind}"}
-        for at, kind in enumerate(modules)
-    ]
-    return {MODULES: listed} | {name: read_object(file) for name, file in kept.items() if file.is_file()}
+    return {MODULES: [_module(at, kind) for at, kind in enumerate(modules)]} | {
+        name: read_object(file) for name, file in kept.items() if file.is_file()
+    }
+
+
+def sentence_settings(pooling: Pooling, width: int) -> dict[str, Any]:
+    """The files of a directory of `sentence-transformers` that state a pooling of states of this width."""
+    modes = {"mean_tokens": "mean", "cls_token": "first", "max_tokens": "max", "lasttoken": "last"}
+    kinds = list(PLACES)[: 3 if pooling.normalise else 2]
+    prompts = {"default": pooling.prefix} if pooling.prefix else {}
+    return {
+        MODULES: [_module(at, kind) for at, kind in enumerate(kinds)],
+        POOLING: {
+            "word_embedding_dimension": width,
+            **{f"{MODE}{mode}": pool == pooling.pool for mode, pool in modes.items()},
+        },
+        LIMITS[0]: {"max_seq_length": pooling.longest, "do_lower_case": pooling.lower},
+        PROMPTS: {
+            "prompts": prompts,
+            "default_prompt_name": next(iter(prompts), None),
+            "similarity_fn_name": "cosine",
+        },
+    }
+
+
+def _module(at: int, kind: str) -> dict[str, Any]:
+    """An entry of `modules.json`."""
+    return {"idx": at, "name": str(at), "path": PLACES[kind], "type": f"sentence_transformers.models.{kind}"}
 
 
 def _read_modules(home: Path) -> dict[str, str]:
@@ -133,7 +156,9 @@ def _pooling_mode(path: Path) -> str:
     modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
     for mode in modes:
         if mode not in POOLING_MODES:
-            raise UserError(f"{path}: {MODE}{mode}: not supported; it may be mean_tokens, cls_token or max_tokens.")
+            raise UserError(
+                f"{path}: {MODE}{mode}: not supported; it may be mean_tokens, cls_token, max_tokens or lasttoken."
+            )
     if len(modes) != 1:
         raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: should be one pooling mode.")
     return POOLING_MODES[modes[0]]

@@ -1,17 +1,24 @@
 """`regard classify`: texts in, labels out."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from regard.cli import options
 from regard.cli.lines import part_chunks, text_chunks
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs.labelling import Chosen, Classified, LabelSet, Rating
 
 
+Pairs = Annotated[bool, typer.Option("--pairs", help="Of a public checkpoint: lines first<TAB>second.")]
+
+
 def classify(
     run: options.Run,
     file: options.File = "-",
+    pairs: Pairs = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -24,7 +31,7 @@ def classify(
 
     A model of pairs (regard train pair) reads lines first, tab, second; a model of choices (regard train choice) reads
     context, tab, choice, tab, choice … and prints the likeliest choice. Both also read a .csv or .jsonl file, or a file
-    with a header, with the columns that they were trained on.
+    with a header, with the columns that they were trained on. A public checkpoint reads pairs with --pairs.
 
     The labels are those of the model's training data, or of a public checkpoint. --json has the probability of each.
     A model of several labels (regard train multilabel) prints the labels whose probability is at least head.threshold,
@@ -55,6 +62,9 @@ def classify(
         return [found.choice, format_number(found.probability)]
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
+    model = model.of_pairs() if pairs else model
+    if pairs and model.joined_text is None:
+        raise UserError(f"--pairs: {run} is {model.kind} that reads one text; leave it out.")
     verbs: dict[str, tuple[Any, Any]] = {  # by the head: the verb, and the cells of one of its answers
         "class": (classes, one_label),
         "labels": (label_sets, several_labels),

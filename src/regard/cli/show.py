@@ -234,7 +234,10 @@ def _examples(console: SafeConsole, recipe: "Recipe") -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value of an example: a text, or the shape of many numbers."""
+    """A value of an example: a text, its parts, several texts of parts, or the shape of many numbers."""
+    if isinstance(value, tuple):
+        between = " · " if all(isinstance(one, str) for one in value) else " | "
+        return between.join(map(_shown, value))
     shape = getattr(value, "shape", ())
     return f"{' × '.join(map(str, shape))} numbers" if shape else str(value)
 

@@ -41,7 +41,7 @@ def similarity(
     from regard.render.formatting import format_number
     from regard.verbs.labelling import similarity as similarities
 
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    model = options.opened(run, device, precision, long, download, allow_pickle).of_pairs()
     if second is not None:
         (found,) = similarities(model, [(first, second)], batch_tokens)
         print_line(numbered(1, found) if json else format_number(found.number))

@@ -90,6 +90,8 @@ def train(
       regard train text data.train=book.txt model=lstm model.direction=both
       regard train classify data.train=reviews.csv data.text=review data.label=stars model=kim
       regard train classify data.train=opinions.tsv from=runs/ulmfit
+      regard train pair data.train=entailment.tsv from=bert/ plan.rate=3e-5 plan.epochs=3
+      regard train similarity data.train=pairs.csv data.first=sentence1 data.second=sentence2 data.number=score
       regard train tag data.train=train.txt data.valid=valid.txt from=vectors.txt
       regard train word2vec data.train=book.txt
       regard train elmo data.train=lines.txt

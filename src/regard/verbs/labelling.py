@@ -67,7 +67,10 @@ class Chosen:
 
 
 def classify(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
-    """The labels of texts, in their order; for a model of pairs, each is a pair (first, second)."""
+    """The labels of texts, in their order; for a model of pairs, each is a pair (first, second).
+
+    A public classifier reads texts or pairs, as they are given.
+    """
     ranked = _ranked(model, texts, "class", batch_tokens)
     return [Classified(*next(iter(labels.items())), labels) for labels in ranked]
 
@@ -91,8 +94,8 @@ def similarity(model: Loaded, pairs: Sequence[tuple[str, str]], batch_tokens: in
     """
     if model.predicts("vector"):
         return [Rating(cosine) for cosine in cosines(model, pairs, batch_tokens)]
-    able = model.joined_text is not None and model.predicts("number")
-    model.expect("compare two texts", able)
+    model = model.of_pairs()
+    model.expect("compare two texts", model.joined_text is not None and model.predicts("number"))
     return rate(model, pairs, batch_tokens)
 
 
@@ -122,6 +125,8 @@ def _outputs(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) 
     if head not in fitting:
         raise UserError(f"{model.path}: this is {model.kind}; use: {FUNCTIONS[fitting[0]]}(model, texts).")
     check_is_list(texts)
+    if texts and not isinstance(texts[0], str):
+        model = model.of_pairs()
     if model.joined_text is None:
         pairs = [(list[int](), tokens) for tokens in model.read(texts)]
         record_forced(model, pairs, batch_tokens)

@@ -87,10 +87,13 @@ class Loaded:
     kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics
     own: nn.Module | None = field(default=None, repr=False)  # what its objective trains beside it, during a run
     long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
+    given_task: Task | None = None  # the task of a public checkpoint, if its head does not tell, see `of_pairs`
 
     @cached_property
     def task(self) -> Task:
         """The task that the model was trained for."""
+        if self.given_task is not None:
+            return self.given_task
         return task_of(self.module.config) if self.recipe is None else find_task(self.recipe, self.kinds)
 
     @property
@@ -286,6 +289,18 @@ class Loaded:
     def joined_text(self) -> JoinedText | None:
         """The field of a text of several parts, if the model reads such texts."""
         return next((each for each in self._texts() if isinstance(each, JoinedText)), None)
+
+    def of_pairs(self) -> "Loaded":
+        """A public checkpoint as a model of two texts: a head of classes, or of a number, does not tell what it reads.
+
+        A run, and a model without such a head, stay as they are.
+        """
+        tasks = (task for task in self.kinds["task"].values() if JoinedText in task.fields.values())
+        task = next((task for task in tasks if task.head == self.task.head), None)
+        if self.recipe is not None or self.joined_text is not None or task is None:
+            return self
+        fields = {**self.fields, next(iter(task.fields)): JoinedText(self.tokenizer)}
+        return replace(self, fields=fields, given_task=task)
 
     def joined_value(self, parts: Sequence[str]) -> Any:
         """The parts of a text (two texts, or a context and its choices) as the model's field reads them."""

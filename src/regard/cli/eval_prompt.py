@@ -96,7 +96,8 @@ def print_prompted(
     tables = (report.table(), report.confusion_table())
     console.print("", sections_text([table for table in tables if table]))
     first = ranked.first if len(ranked.first) <= LONGEST else "…" + ranked.first[-LONGEST:]
-    console.print("", f"The first prompt, before its label: {first!r}")
+    console.print()
+    console.print(f"The first prompt, before its label: {first!r}", soft_wrap=True)
 
 
 def _examples(

@@ -27,7 +27,7 @@ from regard.verbs import Loaded
 from regard.verbs.filters import look_filters
 
 SHOWN = 3  # examples
-LONGEST = 240  # characters of a text in a table
+LONGEST = 160  # characters of a text in a table
 METRIC_WORDS = {  # the words that a report defines for a measure
     "loss": ("loss", "cross-entropy", "nats"),
     "perplexity": ("perplexity",),

@@ -38,6 +38,42 @@ class Fault:
 
 
 FAULTS = (
+    # -- prompts, text to text
+    Fault(
+        "only the first token of a label is ranked",
+        "verbs/prompting.py",
+        "        if len(answer) > 1:\n",
+        "        if len(answer) > 99:\n",
+        "verbs/test_prompting.py",
+    ),
+    Fault(
+        "a prompt that is too long keeps all shots",
+        "verbs/prompting.py",
+        "            if len(context) <= room or shots == 0:",
+        "            if True:",
+        "verbs/test_prompting.py::test_a_prompt_that_is_too_long_has_fewer_shots",
+    ),
+    Fault(
+        "calibration takes one text without content",
+        "verbs/prompting.py",
+        "shares[len(texts) :].exp().mean(0)",
+        "shares[-1].exp()",
+        "verbs/test_prompting.py",
+    ),
+    Fault(
+        "a number that is no number ranks first",
+        "metrics.py",
+        "[-math.inf if one is None else one for one in found]",
+        "[math.inf if one is None else one for one in found]",
+        "test_text_metrics.py",
+    ),
+    Fault(
+        "the heading of a section lasts into the next article",
+        "data/passages.py",
+        "                elif depth < self.level:\n",
+        "                elif depth < 0:\n",
+        "data/test_passages.py",
+    ),
     Fault(
         "pairs that share a text are negatives of each other",
         "tasks.py",

@@ -95,6 +95,9 @@ OPTIONS = {
     "--average": "average_checkpoints num_checkpoints",
     "--json": "as_json format",
     "--tokens": "per_token token_logprobs",
+    "--prompt": "template prompt_template",
+    "--shots": "few_shot n_shots num_shots num_fewshot k_shot",
+    "--labels": "verbalizer verbalizers verbaliser label_words",
     "from=DIR": "checkpoint init init_from load model_name_or_path pretrained pretrained_model warm_start finetune",
 }
 # The names that a message uses for a kind of model that has better known names.

@@ -92,7 +92,7 @@ def test_wrong_files_are_refused(tmp_path: Path, ratings: str) -> None:
     empty = table(tmp_path / "empty.tsv")
     with pytest.raises(UserError, match="the file is empty"):
         TextToText(train=empty).load()
-    with pytest.raises(UserError, match='no column "third"'):
+    with pytest.raises(UserError, match='no column "third"; correct the template'):
         TextToText(train=ratings, source="{third}", target="score").load()
     with pytest.raises(UserError, match=r"'a dog 0' is no number, but data.round=0.2"):
         TextToText(train=ratings, source="{first}", target="second", round=0.2).load()

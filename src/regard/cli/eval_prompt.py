@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.lines import print_line
 from regard.errors import UserError
@@ -16,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from regard.data.example import LabelledText
+    from regard.report.classes import ClassReport
     from regard.verbs import Loaded
+    from regard.verbs.prompting import Prompt
 
 SETTINGS = ("train", "valid", "test", "text", "label")  # of --prompt: the files and the columns of data=labelled
 ESCAPES = re.compile(r"\\[nt]")  # a shell passes "\n" as two characters
@@ -38,12 +38,77 @@ def print_prompted(
     json: bool,
 ) -> None:
     """--prompt: the accuracy of labels that are ranked by log-probability, by class and beside the most frequent."""
+    import numpy as np
+
     from regard.class_scores import macro_average
-    from regard.data.text2text import verbalisers
     from regard.metrics import matthews
-    from regard.render.terminal import sections_text
     from regard.report.classes import ClassReport
-    from regard.verbs.prompting import Prompt, draw_shots, rank_labels
+    from regard.verbs.prompting import rank_labels
+
+    name, examples, prompt = _prompt(template, labels, shots, seed, data, split, settings)
+    ranked = rank_labels(model, [one.text for one in examples], prompt, per_token, calibrate, batch_tokens)
+    names, right = np.array(ranked.labels), [one.label for one in examples]
+    found, gold = (np.array(some)[:, None] == names for some in (ranked.best, right))
+    report = ClassReport(ranked.labels, found, gold, several=False)
+    frequent = Counter(right).most_common(1)[0][0]
+    scores = {
+        "accuracy": float((found & gold).any(1).mean()),
+        "majority": right.count(frequent) / len(right),
+        "f1_macro": float(macro_average(found, gold).f1[0]),
+        "matthews": matthews(found, gold),
+    }
+    fewer = sum(number < shots for number in ranked.shots)
+    if json:
+        print_line(
+            {
+                **{"run": model.path, "step": model.step, "data": name, "examples": len(examples)},
+                **{"prompt": prompt.template, "labels": prompt.words, "shots": shots, "seed": seed if shots else None},
+                **{"per_token": per_token, "calibrated": calibrate, "fewer_shots": fewer, "truncated": ranked.cut},
+                **{"scores": scores, "classes": report.to_json(), "first_prompt": ranked.first, "best": ranked.best},
+            }
+        )
+        return
+    how = f"{shots} shots, seed {seed}" if shots else "no shots"
+    title = f"{model.path}: labels of {len(examples):,} texts of {name}, ranked with a prompt ({how})"
+    rows = [
+        ["accuracy", f"{scores['accuracy']:.2%}", ""],
+        ["(majority)", f"{scores['majority']:.2%}", f"always {frequent!r}, the most frequent label"],
+        ["F1, macro", f"{scores['f1_macro']:.2%}", ""],
+        ["Matthews correlation", f"{scores['matthews']:.4f}", ""],
+    ]
+    SafeConsole().print(grid(title, ["", "", ""], rows))
+    limit = f"longer than the model's {model.longest} tokens"
+    if fewer:
+        most = f"with {shots} shots and have fewer, at least {min(ranked.shots)}"
+        notice(f"{fewer:,} of {len(examples):,} prompts are {limit} {most}")
+    if ranked.cut:
+        notice(f"{ranked.cut:,} prompts are {limit} and lost their beginning")
+    _print_report(report, ranked.first)
+
+
+def _print_report(report: "ClassReport", first: str) -> None:
+    """The scores by class, and the first prompt."""
+    from regard.render.terminal import sections_text
+
+    console, tables = SafeConsole(), (report.table(), report.confusion_table())
+    console.print("", sections_text([table for table in tables if table]))
+    shown = first if len(first) <= LONGEST else "…" + first[-LONGEST:]
+    console.print()
+    console.print(f"The first prompt, before its label: {shown!r}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _prompt(
+    template: str,
+    labels: str | None,
+    shots: int,
+    seed: int,
+    data: str | None,
+    split: str | None,
+    settings: "Sequence[str]",
+) -> "tuple[str, Sequence[LabelledText], Prompt]":
+    """The name of the texts, the texts with their labels, and the prompt with its words and its shots."""
+    from regard.data.text2text import verbalisers
+    from regard.verbs.prompting import Prompt, draw_shots
 
     template = ESCAPES.sub(lambda found: codecs.decode(found[0], "unicode_escape"), template)
     words = None if labels is None else verbalisers(labels.split(","), f"--labels {labels}")
@@ -54,49 +119,7 @@ def print_prompted(
         if one.label not in words:
             known = ", ".join(map(repr, words))
             raise UserError(f"--labels: the label {one.label!r:.40} has no words; name it too, beside {known:.80}.")
-    drawn = draw_shots([(one.text, one.label) for one in train], shots, seed)
-    prompt = Prompt(template, words, drawn)
-    ranked = rank_labels(model, [one.text for one in examples], prompt, per_token, calibrate, batch_tokens)
-    names = np.array(ranked.labels)
-    found, gold = (np.array(some)[:, None] == names for some in (ranked.best, [one.label for one in examples]))
-    report = ClassReport(ranked.labels, found, gold, several=False)
-    ((frequent, count),) = Counter(one.label for one in examples).most_common(1)
-    scores = {
-        "accuracy": float((found & gold).any(1).mean()),
-        "majority": count / len(examples),
-        "f1_macro": float(macro_average(found, gold).f1[0]),
-        "matthews": matthews(found, gold),
-    }
-    fewer = sum(number < shots for number in ranked.shots)
-    if json:
-        print_line(
-            {
-                **{"run": model.path, "step": model.step, "data": name, "examples": len(examples)},
-                **{"prompt": template, "labels": words, "shots": shots, "seed": seed if shots else None},
-                **{"per_token": per_token, "calibrated": calibrate, "fewer_shots": fewer, "truncated": ranked.cut},
-                **{"scores": scores, "classes": report.to_json(), "first_prompt": ranked.first, "best": ranked.best},
-            }
-        )
-        return
-    console = SafeConsole()
-    rows = [
-        ["accuracy", f"{scores['accuracy']:.2%}", ""],
-        ["(majority)", f"{scores['majority']:.2%}", f"always {frequent!r}, the most frequent label"],
-        ["F1, macro", f"{scores['f1_macro']:.2%}", ""],
-        ["Matthews correlation", f"{scores['matthews']:.4f}", ""],
-    ]
-    how = f"{shots} shots, seed {seed}" if shots else "no shots"
-    title = f"{model.path}: labels of {len(examples):,} texts of {name}, ranked with a prompt ({how})"
-    console.print(grid(title, ["", "", ""], rows))
-    if fewer:
-        full = f"{fewer:,} of {len(examples):,} prompts are longer than the model's {model.longest} tokens"
-        notice(f"{full} with {shots} shots and have fewer, at least {min(ranked.shots)}")
-    if ranked.cut:
-        notice(f"{ranked.cut:,} prompts are longer than the model's {model.longest} tokens and lost their beginning")
-    tables = (report.table(), report.confusion_table())
-    console.print("", sections_text([table for table in tables if table]))
-    first = ranked.first if len(ranked.first) <= LONGEST else "…" + ranked.first[-LONGEST:]
-    console.print("", f"The first prompt, before its label: {first!r}")
+    return name, examples, Prompt(template, words, draw_shots([(one.text, one.label) for one in train], shots, seed))
 
 
 def _examples(

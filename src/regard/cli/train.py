@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from regard.training.run import Run
 
 TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
+WIDEST = 40  # the most columns of an alignment that is printed; a table of answers replaces wider ones
 LADDERS = ("dates", "sounds", "multi30k")  # recipes that `regard ladder` compares with other models
 EXAMPLE = "example.png"  # in the folder of a captioner: an image to try it on
 # Commands that use a model, by its verb; any other verb reads lines.
@@ -345,10 +346,13 @@ def _conclude(outcomes: "list[Outcome]", place: Path, seeds: int, console: Conso
     tables += [sample_table(found)] if found else []
     tables += [step_table(first.steps)] if first.steps and len(first.steps[0]) <= TERMINAL else []
     console.print("", sections_text([score_table(outcomes), *tables]))
-    for number, view in enumerate(seen):
+    narrow = [view for view in seen if len(view.columns) <= WIDEST or not first.answers]
+    for number, view in enumerate(narrow):
         short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
         if view.layers and (number == 0 or short):
             console.print(view.text(), "")
+    if seen and not narrow:
+        console.print(sections_text(first.answers), "")
     for picture in first.captioned[:1]:
         if len(picture.words) <= TALLEST // 2:
             console.print(picture.text(), "")

@@ -243,7 +243,8 @@ def _no_column(where: str, key: str, name: str, columns: Iterable[str]) -> UserE
     there = [_shortened(column) for column in columns if column]
     listed = ", ".join(f'"{column}"' for column in there[:LISTED]) + (", …" if len(there) > LISTED else "")
     close = nearest(name, there).partition(" Known: ")[0]
-    cure = f"name one with data.{key.partition(' ')[0]}=COLUMN. Columns: {listed or 'none'}.{close}"
+    how = "correct the template" if key.startswith("{") else f"name one with data.{key.partition(' ')[0]}=COLUMN"
+    cure = f"{how}. Columns: {listed or 'none'}.{close}"
     return UserError(f'{where}: no column "{name}"; {cure}')
 
 

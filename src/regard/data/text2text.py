@@ -58,7 +58,7 @@ class TaskFiles:
             text if COLUMN.search(text) else f"{{{text or key}}}"
             for key, text in (("source", self.source), ("target", self.target))
         ]
-        names = {name: name for text in (*templates, self.prefix) for name in COLUMN.findall(text)}
+        names = {f"{{{name}}}": name for text in (*templates, self.prefix) for name in COLUMN.findall(text)}
         found = []
         for line, row in read_table(path, names):
             source, target = (_filled(text, row) for text in templates)
@@ -173,5 +173,5 @@ def verbalisers(stated: Sequence[str], setting: str) -> dict[str, str]:
 
 def _filled(template: str, row: Mapping[str, str]) -> str:
     """The template with the cells of a row; empty if a cell is empty."""
-    cells = {name: row[name].strip() for name in COLUMN.findall(template)}
-    return COLUMN.sub(lambda found: cells[found[1]], template) if all(cells.values()) else ""
+    cells = {f"{{{name}}}": row[f"{{{name}}}"].strip() for name in COLUMN.findall(template)}
+    return COLUMN.sub(lambda found: cells[found[0]], template) if all(cells.values()) else ""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from regard import verbs
@@ -27,6 +28,7 @@ from regard.verbs import Loaded
 from regard.verbs.filters import look_filters
 
 SHOWN = 3  # examples
+LONGEST = 160  # characters of a text in a table
 METRIC_WORDS = {  # the words that a report defines for a measure
     "loss": ("loss", "cross-entropy", "nats"),
     "perplexity": ("perplexity",),
@@ -110,7 +112,8 @@ class Outcome:
         found = task_scores(self.model, self.examples, ("loss", *self.recipe.metrics))
         return task_table(found, self.model.metrics) if found else None
 
-    def answer_sections(self) -> list[Section]:
+    @cached_property
+    def answers(self) -> list[Table]:
         """The first answers and the failures of a model that reads a source text."""
         if not {"source", "target"} <= set(self.model.fields):
             return []
@@ -178,7 +181,8 @@ def sample_table(found: Sequence[Sample]) -> Table:
 
 def answer_table(title: str, found: Sequence[Answer], note: str = "") -> Table:
     """Answers beside the right ones, as a table."""
-    rows: list[list[Cell]] = [[one.given, one.said, one.right, f"{one.score:.3f}"] for one in found]
+    texts = [[shorten(text, LONGEST, placeholder=" …") for text in one[:3]] for one in found]
+    rows: list[list[Cell]] = [[*cells, f"{one.score:.3f}"] for cells, one in zip(texts, found)]
     return Table(title, ["input", "output", "right", "score"], rows, note)
 
 
@@ -217,7 +221,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         score_table(outcomes),
         *([first.tasks] if first.tasks else []),
         *([sample_table(found)] if found else []),
-        *first.answer_sections(),
+        *first.answers,
         *first.class_sections(),
         *([step_table(first.steps)] if first.steps else []),
         *([ImageGallery("Attention", captioned)] if captioned else []),

@@ -19,7 +19,7 @@ from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.squad import Questions
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
-from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
+from regard.data.text_pairs import Choices, DelimitedTexts, LabelledPairs, RatedPairs
 from regard.data.words import Words
 from regard.device import check_seed
 from regard.errors import UserError, nearest
@@ -65,6 +65,7 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "delimited": DelimitedTexts,
     "text-pairs": LabelledPairs,
     "rated-pairs": RatedPairs,
     "choices": Choices,

@@ -104,6 +104,34 @@ FAULTS = (
     ),
     # -- tagging
     Fault(
+        "a random field scores every sub-word",
+        "objectives/classify.py",
+        'batch.fields.get("words", batch.visible("tokens"))',
+        'batch.visible("tokens")',
+        "training/test_tag_finetune.py::test_a_random_field_scores_first_pieces_alone",
+    ),
+    Fault(
+        "a word inside a text has the pieces of a first word",
+        "data/word_pieces.py",
+        "(inner if place else first)[word]",
+        "first.get(word, inner[word])",
+        "data/test_word_pieces.py::test_the_pieces_are_those_of_the_text",
+    ),
+    Fault(
+        "a shared word has its tag from the second window",
+        "data/word_pieces.py",
+        "(end + start) // 2 for (_, end)",
+        "end for (_, end)",
+        "data/test_word_pieces.py::test_a_shared_word_is_far_from_the_ends_of_its_window",
+    ),
+    Fault(
+        "the mean of the training numbers is not exported",
+        "pretrained/convert.py",
+        'weights["head.out.bias"] = mean + deviation * head.out.bias.detach()',
+        'weights["head.out.bias"] = deviation * head.out.bias.detach()',
+        "pretrained/test_head_classes.py::test_the_mean_of_the_training_numbers_is_part_of_the_written_layer",
+    ),
+    Fault(
         "the best sequence of tags may end inside an entity",
         "layers/crf.py",
         ".masked_fill(~self.end_legal, FORBIDDEN)",

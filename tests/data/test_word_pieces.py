@@ -99,7 +99,11 @@ def test_a_shared_word_is_far_from_the_ends_of_its_window() -> None:
     field = PieceText(train_tokenizer("word", ["a b"], 30, mask="[MASK]"))
     (row,) = field.encode(["a " * 30])
     windows = field.windows(row, 18)  # 16 words, of which 4 are shared
-    assert [(len(part) - 2, words.start, words.stop) for part, words in windows] == [(16, 0, 14), (16, 2, 14), (6, 2, 6)]
+    assert [(len(part) - 2, words.start, words.stop) for part, words in windows] == [
+        (16, 0, 14),
+        (16, 2, 14),
+        (6, 2, 6),
+    ]
 
 
 def test_a_word_that_is_longer_than_a_window_keeps_its_first_piece() -> None:

@@ -76,7 +76,9 @@ def their_outputs(model: Any) -> Tensor:
     if "choice" in type(model).__name__.lower():  # the three texts are the choices of one example
         given = {name: one[None] for name, one in given.items()}
     found = model(**given)
-    logits: Tensor = torch.stack([found.start_logits, found.end_logits], -1) if "start_logits" in found else found.logits
+    logits: Tensor = (
+        torch.stack([found.start_logits, found.end_logits], -1) if "start_logits" in found else found.logits
+    )
     return logits if logits.dim() == 2 else logits[texts.real]
 
 

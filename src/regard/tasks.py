@@ -364,16 +364,6 @@ TASKS: dict[str, Task] = {
         objective=Classification,
         metrics=("accuracy",),
     ),
-    "similarity": Task(
-        name="similarity",
-        verb="similarity",
-        fields={"text": JoinedText, "number": NumberField},
-        widths=_axes("text"),
-        collate=joined("number"),
-        head="number",
-        objective=Regression,
-        metrics=("pearson", "spearman"),
-    ),
     "choice": Task(
         name="choice",
         verb="classify",
@@ -464,6 +454,16 @@ TASKS: dict[str, Task] = {
         head="number",
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
+    ),
+    "similarity": Task(
+        name="similarity",
+        verb="similarity",
+        fields={"text": JoinedText, "number": NumberField},
+        widths=_axes("text"),
+        collate=joined("number"),
+        head="number",
+        objective=Regression,
+        metrics=("pearson", "spearman"),
     ),
     "answer": Task(
         name="answer",

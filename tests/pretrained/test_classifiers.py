@@ -18,6 +18,7 @@ from regard.recipes import KINDS, change, find_recipe
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import classify, export, load, look
+from regard.verbs.labelling import label_sets, rate
 from tiny_public import CONTEXT, ENCODER, END, LINES, bert, gpt2, roberta, saved, transformers, wordpiece
 
 NAMES = {0: "no", 1: "yes", 2: "maybe"}
@@ -154,7 +155,11 @@ def test_a_public_classifier_is_read_and_written(kind: str, tmp_path: Path) -> N
         ({"id2label": {"0": "no", "1": "yes"}}, "is 3×16, but by config.json it should be 2×16"),
         ({"id2label": None, "num_labels": "three"}, "config.json: num_labels=three: give the number of classes"),
         ({"model_type": ["bert"]}, r"config\.json: model_type=\['bert'\]: this type is not supported"),
-        ({"architectures": ["BertForMultipleChoice"]}, "classifier.bias and 1 more: this model has no such tensor"),
+        (
+            {"architectures": ["BertForMultipleChoice"]},
+            "classifier.weight is 3×16, but by config.json it should be 1×16",
+        ),
+        ({"architectures": ["BertForRanking"]}, "classifier.bias and 1 more: this model has no such tensor"),
     ],
 )
 def test_another_head_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -235,3 +240,36 @@ def test_a_head_that_no_public_type_has_is_refused_by_name(opinions: Path, tmp_p
     list(Run(change(find_recipe("classify"), settings, KINDS), tmp_path / "run"))
     with pytest.raises(UserError, match=r"bert, the nearest, has no head\.pool=mean"):
         export(load(tmp_path / "run", "cpu"), tmp_path / "written")
+
+
+# -- numbers and several labels ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["number", "labels"])
+def test_numbers_and_labels_from_tables_to_transformers(head: str, tmp_path: Path) -> None:
+    """A run that starts from BERT has its pooler, gives what its export gives, and the export starts another run."""
+    bert(tmp_path / "public")
+    targets = ("2.5", "-7", "30") if head == "number" else ("a|b", "b", "")
+    lines = [f"{targets[n % 3]}\t{line} {n}\n" for n, line in enumerate(LINES * 8)]
+    (tmp_path / "texts.tsv").write_text("".join(lines))
+    recipe = find_recipe({"number": "rate", "labels": "multilabel"}[head])
+    settings = [*SHORT, f"data.train={tmp_path / 'texts.tsv'}", *(["head.threshold=0.3"] if head == "labels" else [])]
+    recipe, given = warm_started(recipe, settings, warm_start_from(tmp_path / "public"), "public")
+    list(Run(recipe, tmp_path / "run", init=given))
+    model = load(tmp_path / "run", "cpu")
+    export(model, tmp_path / "written")
+    logits = reference(tmp_path / "written", TEXTS)
+    again = load(tmp_path / "written", "cpu")
+    assert again.kind == model.kind
+    for one in (model, again):
+        if head == "number":
+            found = torch.tensor([answer.number for answer in rate(one, TEXTS)])[:, None]
+        else:
+            found = torch.tensor([[answer.labels[name] for name in "ab"] for answer in label_sets(one, TEXTS)]).logit()
+        torch.testing.assert_close(found, logits, atol=1e-4, rtol=1e-5)
+        assert one.module.config.threshold == (0.3 if head == "labels" else 0.5)
+    recipe, given = warm_started(find_recipe(recipe.name), settings[:-1] if head == "labels" else settings,
+                                 warm_start_from(tmp_path / "written"), "written")  # fmt: skip
+    run = Run(recipe, tmp_path / "next", init=given)
+    assert run.transfer is not None
+    assert not run.transfer.new

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from regard.recipes import KINDS, change, find_recipe
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import classify, export, load, look
-from regard.verbs.labelling import label_sets, rate
+from regard.verbs.answering import answer
+from regard.verbs.labelling import choose, label_sets, rate, similarity
 from tiny_public import CONTEXT, ENCODER, END, LINES, bert, gpt2, roberta, saved, transformers, wordpiece
 
 NAMES = {0: "no", 1: "yes", 2: "maybe"}
@@ -273,3 +275,33 @@ def test_numbers_and_labels_from_tables_to_transformers(head: str, tmp_path: Pat
     run = Run(recipe, tmp_path / "next", init=given)
     assert run.transfer is not None
     assert not run.transfer.new
+
+
+@pytest.mark.parametrize("task", ["pair", "similarity", "choice", "answer"])
+def test_texts_of_several_parts_keep_their_task(task: str, tmp_path: Path) -> None:
+    """The files of `transformers` do not say whether a class is that of one text or of a pair; our export does."""
+    roberta(tmp_path / "public")
+    targets = {"pair": ("yes", "no"), "similarity": ("2.5", "-7"), "choice": ("0", "1")}
+    data, given = tmp_path / "data.jsonl", [("the heron stood", "in the water"), ("rain", "a warm oven")]
+    if task == "answer":
+        rows = [{"question": "where?", "passage": line, "answer": line.split()[1]} for line in LINES[:4] * 8]
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        data = tmp_path / "data.tsv"
+        data.write_text("".join(f"{targets[task][n % 2]}\t{a}\t{n} a\tb {n}\n" for n, a in enumerate(LINES * 8)))
+        if task != "choice":
+            data.write_text(data.read_text().replace("\tb", " b"))
+    start = warm_start_from(tmp_path / "public")
+    recipe, start = warm_started(find_recipe(task), [*SHORT, f"data.train={data}"], start, "public")
+    list(Run(recipe, tmp_path / "run", init=start))
+    model = load(tmp_path / "run", "cpu")
+    export(model, tmp_path / "written")
+    again = load(tmp_path / "written", "cpu")
+    assert again.task.name == model.task.name == task
+    verbs: dict[str, Any] = {"pair": classify, "similarity": similarity, "choice": choose, "answer": answer}
+    if task == "choice":
+        given = [(*one, "at night") for one in given]
+    for ours, theirs in zip(verbs[task](model, given), verbs[task](again, given)):
+        assert json.loads(json.dumps(asdict(theirs)), parse_float=lambda text: round(float(text), 3)) == json.loads(
+            json.dumps(asdict(ours)), parse_float=lambda text: round(float(text), 3)
+        )

@@ -83,9 +83,16 @@ def part_of(name: str) -> Part:
 
 @cache
 def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
-    """The templates of a part: of five combinations of an opening, a form and an ending, valid and test have one."""
-    every = sorted(("".join(combination) for combination in product(openings, forms, endings)), key=hash_text)
-    return [one for number, one in enumerate(every) if HELD.get(number % 5, "train") == part]
+    """The templates of a part, combinations of an opening, a form and an ending: a fifth each is for valid and test.
+
+    The part follows from the numbers of the three, so that a template is in the same part whatever it is used for.
+    """
+    numbered = product(enumerate(openings), enumerate(forms), enumerate(endings))
+    return [
+        opening + form + ending
+        for (one, opening), (two, form), (three, ending) in numbered
+        if HELD.get((one + two + three) % 5, "train") == part
+    ]
 
 
 class Writer:

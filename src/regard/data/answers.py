@@ -33,16 +33,15 @@ class AnswerText(JoinedText):
     def texts(cls, value: Any) -> Sequence[str]:
         return tuple(value[:2])
 
-    def encode(self, values: Sequence[Any]) -> list[Values]:
+    def encode(self, values: Sequence[Any]) -> list[Values]:  # type: ignore[override]
         values = [Asked(*value) for value in values]
         places = self.tokenizer.offsets([value.passage for value in values])
-        return [
-            self._marked(*parts, spans, value.span)
-            for parts, spans, value in zip(self.parts([value[:2] for value in values]), places, values)
-        ]
+        texts = self.parts([value[:2] for value in values])
+        return [self._marked(parts, spans, value.span) for parts, spans, value in zip(texts, places, values)]
 
-    def _marked(self, question: list[int], passage: list[int], places: Spans, span: tuple[int, int] | None) -> Values:
-        question, passage = cut_longest([question, passage], self.room_for(2))
+    def _marked(self, parts: Sequence[list[int]], places: Spans, span: tuple[int, int] | None) -> Values:
+        """The row of a question and a passage, given the places of the passage's tokens and the answer."""
+        question, passage = cut_longest(parts, self.room_for(2))
         found = np.zeros((len(self.join([question, passage])), 3), self.dtype)
         found[:, :2] = self.join([question, passage])
         first = self.special_before + len(question)

@@ -96,7 +96,8 @@ def windows(
 ) -> Iterator[list[Question]]:
     """The windows of each passage: overlapping parts of it that fit with the question into `data.window` tokens.
 
-    A window moves on by `data.stride` tokens, and begins with a word. It has the first answer of its
+    A window moves on by about `data.stride` tokens: it begins and ends between words, so that the tokens of its words are
+    those of the whole passage. It has the first answer of its
     question if all of it is in the window; else it has none. `longest` is the most tokens that a model reads.
     """
     field = fields["text"]
@@ -118,15 +119,21 @@ def _cut(passage: str, places: Spans, most: int, stride: int) -> Iterator[tuple[
     first = 0
     while True:
         end = min(first + most, len(places))
+        if end < len(places):
+            end = _word_start(begins, end, first) or end
         start = places[first][0]
         while passage[start : start + 1].isspace():  # a tokenizer may put a space before a text
             start += 1
         yield start, places[end - 1][1]
         if end == len(places):
             return
-        first += stride
-        words = [at for at in range(first, max(first - stride, 0), -1) if begins[at]]
-        first = words[0] if words and words[0] > first - stride else first
+        following = min(first + stride, end)
+        first = _word_start(begins, following, first) or following
+
+
+def _word_start(begins: Sequence[bool], last: int, after: int) -> int | None:
+    """The last token up to `last`, and after `after`, that begins a word; None: there is none."""
+    return next((at for at in range(last, after, -1) if begins[at]), None)
 
 
 def _part(one: Question, start: int, end: int) -> Question:

@@ -51,7 +51,7 @@ from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import neighbours
-from regard.verbs.labelling import label_sets, rate
+from regard.verbs.labelling import choose, label_sets, rate, similarity
 from regard.verbs.tagging import tag
 
 # -- the package: with the imports above, all that knows its names ----------------------------------------------------
@@ -104,6 +104,7 @@ CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 m
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
 CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
+SMALL = f"model=gpt {STACK} model.context=32 data.vocab=60"
 XL = f"{BOOK} {GPT} data.window=24 model.positions=xl"
 
 
@@ -166,6 +167,10 @@ CASES: dict[str, Case] = {
     ),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
+    "pair": Case("pair", f"data.train=entailed.tsv {SMALL} {TEN}", "entailed"),
+    "similarity": Case("similarity", f"data.train=similar.tsv {SMALL} {TEN}", "similar"),
+    "choice": Case("choice", f"data.train=choices.tsv {SMALL} {TEN}", "choices"),
+    "pair-gpt": Case("pair", f"data.train=entailed.tsv {SMALL} {TEN} objective.language=0.5", "entailed"),
     "tag": Case(
         "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
     ),
@@ -386,11 +391,22 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     },
     "answer": _of_answers,
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
+    "pair": lambda model, texts: {
+        "classify": [dict(sorted(one.labels.items())) for one in classify(model, _parts(texts))],
+        "look": _looked(look(model, _parts(texts)[1])),
+    },
+    "similarity": lambda model, texts: {"classify": [one.number for one in similarity(model, _parts(texts))]},
+    "choice": lambda model, texts: {"classify": [one.probabilities for one in choose(model, _parts(texts))]},
     "near": lambda model, texts: {
         "near": [[*neighbour] for word in texts.given for neighbour in neighbours(model, word, 3)]
     },
     "nothing": lambda model, texts: {},  # a model of numbers has no verb but eval
 }
+
+
+def _parts(texts: Texts) -> list[Any]:
+    """The parts of each text, between tabs."""
+    return [tuple(text.split("\t")) for text in texts.given]
 
 
 def _translation(one: Any) -> list[Any]:
@@ -474,6 +490,11 @@ TEXTS: dict[str, Texts] = {
     ),
     "tagged": Texts("tag", CAPTIONS),
     "questions": Texts("answer", ("Where does Bal Mir live?", "Who owns it?"), ("Bal Mir lives in Tol Sem.", "I do.")),
+    "entailed": Texts(
+        "pair", ("the dog sees a house .\ta dog .", "a small man likes the bird .\tthe man sees a red bird .")
+    ),
+    "similar": Texts("similarity", ("the dog sees a house .\ta dog .", "a bird\tthe bird likes a house .")),
+    "choices": Texts("choice", ("the dog sees\ta house .\ta red bird .", "a bird likes the\tman .\tdog .")),
     **{
         name: Texts(verb, ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man"))
         for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"))
@@ -531,6 +552,17 @@ def _opinions(seed: int, count: int) -> str:
         words = {"good": ("good", "fine"), "bad": ("bad", "sad"), "neither": ("red", "old")}[label]
         rows.append((label, f"{chance.of(ENGLISH[:2])} {chance.of(ENGLISH[5:9])} is {chance.of(words)}"))
     return _tabbed(list(zip(*rows)))
+
+
+def _compared(seed: int, count: int, labels: Sequence[str], choices: int = 1) -> str:
+    """A label, a sentence, and one or more others."""
+    chance, sentences = Chance(seed), iter(_sentences(seed, (1 + choices) * count))
+    return _tabbed(
+        [
+            [chance.of(labels) for _ in range(count)],
+            *([next(sentences) for _ in range(count)] for _ in range(1 + choices)),
+        ]
+    )
 
 
 def _columns(seed: int, count: int) -> str:
@@ -597,6 +629,9 @@ def _made() -> dict[str, str | bytes]:
         "labels.tsv": _opinions(6, 200),
         "questions.jsonl": _questions(60),
         "columns.txt": _columns(23, 120),
+        "entailed.tsv": _compared(24, 120, ("yes", "no")),
+        "similar.tsv": _compared(25, 120, ("2.5", "-1", "0")),
+        "choices.tsv": _compared(26, 120, ("0", "1"), choices=2),
         "numbers.tsv": _opinions(6, 200)
         .replace("good\t", "2.5\t")
         .replace("bad\t", "-1\t")

@@ -70,6 +70,13 @@ FILES = {
     "parts.tsv": "id\tde\ten\n" + "".join(f"{n}\t{n} Äpfel\t{n} apples\n" for n in range(2, 30)),
     "posts.jsonl": "".join(f'{{"id": {n}, "body": "post {n}"}}\n' for n in range(20)),
     "columns.txt": "Anna N B-PER\nleft V O\nNew N B-LOC\nYork N I-LOC\n\nJohn N B-PER\nslept V O\n\n" * 20,
+    "entailed.tsv": "".join(f"{'no' if n % 3 else 'yes'}\tit rains {n}\tit is wet {n % 4}\n" for n in range(20)),
+    "similar.tsv": "".join(f"{n % 5}\tit rains {n}\tit is wet {n % 4}\n" for n in range(20)),
+    "similar.csv": "sentence1,sentence2,score\n" + "".join(f"it rains {n},it is wet,{n % 5}\n" for n in range(20)),
+    "endings.tsv": "".join(f"{n % 2}\tit rains {n}\ttake an umbrella\topen the window\n" for n in range(20)),
+    "endings.jsonl": "".join(
+        f'{{"label": {n % 2}, "context": "it rains {n}", "endings": ["stay", "go {n}"]}}\n' for n in range(20)
+    ),
     "in.txt": "3 février 2021\n\n2 June 1998\n",
 }
 

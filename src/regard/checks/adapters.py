@@ -25,7 +25,7 @@ from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.sources import Lines, Pairs
 from regard.data.squad import Questions
 from regard.data.streams import Book
-from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
+from regard.data.text_pairs import Choices, DelimitedTexts, LabelledPairs, RatedPairs
 from regard.errors import UserError
 from regard.models import Facts
 from regard.objectives.objective import Trainer
@@ -44,7 +44,14 @@ FILES: dict[str, Any] = {
     "choice": Choices,
     "span": Questions,
 }
-OWN_FILES = (*FILES.values(), LabelledPairs, RatedPairs, Lines, Book)  # data that is read from files of the user
+OWN_FILES = (
+    *FILES.values(),
+    DelimitedTexts,
+    LabelledPairs,
+    RatedPairs,
+    Lines,
+    Book,
+)  # data that is read from files of the user
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 WORDS = 64  # words of a model without a vocabulary
 MOST_LINES = 1000  # of a file that a tokenizer is tried on

@@ -71,9 +71,9 @@ Parts = tuple[Any, ...]  # the parts of a text; or several such tuples, which a 
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """Two texts and their class."""
+    """Two texts, or one text, and their class."""
 
-    text: Parts  # (first, second), or both orders of them
+    text: Parts  # (first, second), or both orders of them; or (text,)
     label: str
 
     @property

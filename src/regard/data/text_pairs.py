@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
@@ -15,6 +15,38 @@ from regard.data.tables import ending, has_names, read_table, tab_rows
 from regard.errors import UserError
 
 CHOICES = "choices"  # the key of the columns of choices, followed by the number of a choice
+
+
+@dataclass(frozen=True)
+class DelimitedTexts:
+    """Your own texts with a class each, between a start and an end token (GPT): a table, or label<TAB>text."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("pair",)
+
+    train: str = ""  # the file of the training texts
+    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
+    test: str = ""  # the file of the test texts; may be empty
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
+    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
+    tokens: Tokens = "bpe"  # the kind of tokens
+    vocab: int = 8000  # the most tokens
+
+    @property
+    def part_columns(self) -> dict[str, str]:
+        """The column of the texts: its key, and its name."""
+        return {"text": self.text}
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the file: the key of each, and its name."""
+        return _columns({"label": self.label, **self.part_columns})
+
+    def value(self, parts: Sequence[str]) -> Any:
+        """The value of the field of the text: a text of one part."""
+        return tuple(parts)
+
+    def load(self) -> Corpus:
+        return _load_labelled(self)
 
 
 @dataclass(frozen=True)
@@ -48,15 +80,7 @@ class LabelledPairs:
         return _orders(parts) if self.both_orders else tuple(parts)
 
     def load(self) -> Corpus:
-        columns = self.columns
-
-        def read(path: str) -> list[Any]:
-            return [LabelledPair(self.value(_parts(row)), row["label"].strip()) for _, row in read_table(path, columns)]
-
-        corpus = load_files(self.train, self.valid, self.test, read, columns)
-        for path in (self.valid, self.test):
-            check_labels(path, columns, {example.label for example in corpus.train})
-        return corpus
+        return _load_labelled(self)
 
 
 @dataclass(frozen=True)
@@ -93,10 +117,11 @@ class RatedPairs:
         columns = self.columns
 
         def read(path: str) -> list[Any]:
-            return [
-                RatedPair(self.value(_parts(row)), read_number(path, line, row["number"]))  # type: ignore[arg-type]
-                for line, row in read_table(path, columns)
-            ]
+            found = []
+            for line, row in read_table(path, columns):
+                number: Any = read_number(path, line, row["number"])  # None: left out below
+                found.append(RatedPair(self.value((row["first"].strip(), row["second"].strip())), number))
+            return found
 
         return load_files(self.train, self.valid, self.test, read, columns)
 
@@ -182,13 +207,26 @@ class Choices:
         raise UserError(f"{where}: the label {label!r:.40} is none of the {len(choices)} choices; {cure}.")
 
 
+def _load_labelled(data: DelimitedTexts | LabelledPairs) -> Corpus:
+    """The corpus of the files of texts with classes; a class that is not in the training file is refused."""
+    columns = data.columns
+
+    def read(path: str) -> list[Any]:
+        rows = read_table(path, columns)
+        return [
+            LabelledPair(data.value([row[key].strip() for key in data.part_columns]), row["label"].strip())
+            for _, row in rows
+        ]
+
+    corpus = load_files(data.train, data.valid, data.test, read, columns)
+    for path in (data.valid, data.test):
+        check_labels(path, columns, {example.label for example in corpus.train})
+    return corpus
+
+
 def _orders(parts: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Both orders of a pair (Radford et al. 2018, §3.3)."""
     return tuple(parts), tuple(reversed(parts))
-
-
-def _parts(row: Mapping[str, str]) -> tuple[str, str]:
-    return row["first"].strip(), row["second"].strip()
 
 
 def _columns(columns: dict[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.squad import Questions
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
-from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
+from regard.data.text_pairs import Choices, DelimitedTexts, LabelledPairs, RatedPairs
 from regard.data.words import Words
 from regard.device import check_seed
 from regard.errors import UserError, nearest
@@ -65,6 +65,7 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "delimited": DelimitedTexts,
     "text-pairs": LabelledPairs,
     "rated-pairs": RatedPairs,
     "choices": Choices,
@@ -313,11 +314,15 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
 
 def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:
     """The recipe of the same verb whose data alone has a setting; empty if there is none."""
-    having = [kind for kind in kinds["data"].values() if setting in (one.name for one in fields(kind))]
+
+    def verbs(data: Any) -> set[str]:
+        return {kinds["task"][name].verb for name in data.tasks}
+
+    alike = [kind for kind in kinds["data"].values() if verbs(kind) == verbs(recipe.data)]
+    having = [kind for kind in alike if setting in (one.name for one in fields(kind))]
     if len(having) != 1 or isinstance(recipe.data, having[0]):
         return ""
-    verbs = [{kinds["task"][name].verb for name in data.tasks} for data in (recipe.data, having[0])]
-    made = {name: make() for name, make in kinds["recipe"].items()} if verbs[0] == verbs[1] else {}
+    made = {name: make() for name, make in kinds["recipe"].items()}
     return next((name for name, one in made.items() if isinstance(one.data, having[0])), "")
 
 

@@ -143,10 +143,10 @@ def joined_values(model: Loaded, texts: Sequence[Any]) -> list[Any]:
 
 def joined_value(model: Loaded, parts: Sequence[str], place: str) -> Any:
     """A text of several parts as the model's field reads it; `place` names it in an error."""
-    chooses = model.predicts("choice")
-    fits = not isinstance(parts, str) and (len(parts) > 2 if chooses else len(parts) == 2)
-    if not fits or not all(isinstance(part, str) and part.strip() for part in parts):
-        expected = "a context and two or more choices" if chooses else "two texts, first and second"
-        found = repr(parts if isinstance(parts, str) else tuple(parts))
-        raise UserError(f"{place}: expected {expected}, none of them empty, found {found:.60}")
-    return model.joined_value([part.strip() for part in parts])
+    chooses, columns = model.predicts("choice"), model.part_columns
+    given = (parts,) if isinstance(parts, str) else tuple(parts)
+    fits = len(given) > 2 if chooses else len(given) == len(columns)
+    if not fits or not all(isinstance(part, str) and part.strip() for part in given):
+        expected = "a context and two or more choices" if chooses else " and ".join(columns)
+        raise UserError(f"{place}: expected {expected}, none of them empty, found {given!r:.60}")
+    return model.joined_value([part.strip() for part in given])

@@ -132,15 +132,17 @@ def look(
 
 
 def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, layer: int | None) -> AttentionView:
-    """The attention of a model while it reads a text of two parts."""
-    if isinstance(text, str) or len(text) != 2 or not all(one.strip() for one in text):
-        raise UserError(f"{text!r:.60}: {model.kind} looks at a text of two parts; give both, none of them empty.")
-    both = tuple(one.strip() for one in text)
-    value = (both,) if model.predicts("choice") else both  # one choice
+    """The attention of a model while it reads a text of several parts; of choices, a context and one choice."""
+    given = tuple(one.strip() for one in ((text,) if isinstance(text, str) else text))
+    expected = ["context", "choice"] if model.predicts("choice") else list(model.part_columns)
+    if len(given) != len(expected) or not all(given):
+        parts_of = f"{model.kind} that reads {' and '.join(expected)}"
+        raise UserError(f"{text!r:.60}: this is {parts_of}; give as many texts, none of them empty.")
+    value = (given,) if model.predicts("choice") else given
     (array,) = model.read_joined([value])
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
-    seen = _reading(model, batch, known, " · ".join(both), _paths(model, part, layer))
+    seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
     return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
 
 

@@ -39,6 +39,34 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "the end of the second part is in the first segment",
+        "data/tokenizers.py",
+        "[self.second_segment if place else 0] * (len(part) + len(after))",
+        "[self.second_segment if place else 0] * len(part) + [0] * len(after)",
+        "data/test_joined.py",
+    ),
+    Fault(
+        "the shortest part is cut first",
+        "data/joined.py",
+        "sorted(range(len(parts)), key=lambda number: len(parts[number]))",
+        "sorted(range(len(parts)), key=lambda number: -len(parts[number]))",
+        "data/test_joined.py",
+    ),
+    Fault(
+        "the padding of a choice is read",
+        "models/headed.py",
+        "return Texts(tokens.mT.flatten(0, 1), places >= 0, places.clamp_min(0), tokens.shape[2])",
+        "return Texts(tokens.mT.flatten(0, 1), places >= -1, places.clamp_min(0), tokens.shape[2])",
+        "objectives/test_auxiliary.py",
+    ),
+    Fault(
+        "the auxiliary loss predicts padding",
+        "objectives/auxiliary.py",
+        "targets[:, :-1].masked_fill_(~real[:, 1:], IGNORED)",
+        "pass",
+        "objectives/test_auxiliary.py",
+    ),
+    Fault(
         "word vectors that diverged are saved",
         "training/run.py",
         '        if self.recipe.objective.learns_by != "gradients":  # the loss is that before the step',

@@ -16,7 +16,15 @@ from regard.verbs.labelling import choose, similarity
 
 Regard = Callable[..., Any]
 SETTINGS = [
-    *("model.width=16", "model.heads=2", "model.layers=1", "model.inner=16", "model.context=32", "plan.steps=4"),
+    *(
+        "model=bert",
+        "model.width=16",
+        "model.heads=2",
+        "model.layers=1",
+        "model.inner=16",
+        "model.context=32",
+        "plan.steps=4",
+    ),
     *("plan.warmup=1", "plan.evaluate=4", "plan.threads=1", "plan.batch_tokens=512", "plan.device=cpu"),
 ]
 WORDS = ("rain", "sun", "wind", "snow")
@@ -145,15 +153,15 @@ def test_a_run_starts_from_a_model_with_another_head(regard: Regard, runs: Path)
     assert "replaced by new ones: head.out" in said.out
     assert library.load("tuned").tokenizer.size == warm_start_from(runs / "pair").tokenizers[0].size
     Path("other.tsv").write_text("maybe\ta\tb\nyes\ta\tb\nno\tb\tc\n" * 5)
-    said = regard("train", "pair", "data.train=other.tsv", *settings, "--out", "classes")
+    said = regard("train", "pair", "data.train=other.tsv", "data.valid=other.tsv", *settings, "--out", "classes")
     assert "label 'maybe': not a class of the training examples" in said.err
     assert "give head=class for a new head" in said.err
 
 
 def test_gpt_reads_both_orders_with_the_loss_of_a_language_model(regard: Regard, runs: Path) -> None:
-    gpt = ["model=gpt", "model.positions=relative", "data.both_orders=true", "objective.language=0.5"]
+    gpt = ["model.positions=relative", "data.both_orders=true", "objective.language=0.5"]
     files = [f"data.train={runs / 'similarity.tsv'}", f"data.valid={runs / 'similarity.tsv'}"]
-    said = regard("train", "similarity", *gpt, *files, *SETTINGS, "--out", "both")
+    said = regard("train", "similarity", *gpt, *files, "model=gpt", *SETTINGS[1:], "--out", "both")
     assert said.code == 0, said.err
     model = library.load("both")
     one, other = similarity(model, [("the rain came", "sun"), ("sun", "the rain came")])
@@ -168,8 +176,8 @@ def test_gpt_reads_both_orders_with_the_loss_of_a_language_model(regard: Regard,
 def test_a_text_between_start_and_end(regard: Regard, runs: Path) -> None:
     """Classification as GPT reads it: start, text, extract."""
     Path("texts.tsv").write_text("yes\tthe rain came\nno\tthe sun came\n" * 6)
-    gpt = ["data=delimited", "data.train=texts.tsv", "data.valid=texts.tsv", "model=gpt", "objective.language=0.5"]
-    assert regard("train", "pair", *gpt, *SETTINGS, "--out", "gpt").code == 0
+    gpt = ["data=delimited", "data.train=texts.tsv", "data.valid=texts.tsv", "objective.language=0.5"]
+    assert regard("train", "pair", *gpt, "model=gpt", *SETTINGS[1:], "--out", "gpt").code == 0
     model = library.load("gpt")
     assert list(library.look(model, "the rain came").rows) == ["<bos>", "▁the", "▁rain", "▁came", "<eos>"]
     assert regard("classify", "gpt", stdin="the rain came\n").out.split("\t")[0] in ("yes", "no")

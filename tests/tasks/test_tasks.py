@@ -131,7 +131,7 @@ def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
     fillers: list[Row] = [{field: column.values[:0] for field, column in COLUMNS[name].items()}] * 2
     exact, filled = collate(made(task, rows), task), collate(made(task, [*rows, *fillers]), task)
     assert exact.counts == filled.counts
-    per_target = exact["targets"].shape[-1] if name in ("keys", "labels") else 1
+    per_target = exact["targets"].shape[-1] if name in ("keys", "labels", "answer") else 1
     assert exact.counts["targets"] * per_target == int((~counts_for_nothing(exact["targets"])).sum()) > 0
     assert filled.fields.keys() == exact.fields.keys()
     assert counts_for_nothing(filled["targets"][len(rows) :]).all()

@@ -21,8 +21,9 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "translate": "Translate: a text in, a text out",
     "generate": "Language: which token comes next",
     "fill": "Fill: which token is missing",
-    "classify": "Classify: a text in, a label or a number out",
     "answer": "Answer: a question and a passage in, the span that answers it out",
+    "classify": "Classify: a text, two texts or choices in, a label or a number out",
+    "similarity": "Similarity: two texts in, a number out",
     "tag": "Tag: a text in, a tag for each word out",
     "neighbours": "Word vectors: which words are near a word",
     "caption": "Caption: an image or a clip in, a text out",
@@ -233,7 +234,10 @@ def _examples(console: SafeConsole, recipe: "Recipe") -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value of an example: a text, or the shape of many numbers."""
+    """A value of an example: a text, its parts, several texts of parts, or the shape of many numbers."""
+    if isinstance(value, tuple):
+        between = " · " if all(isinstance(one, str) for one in value) else " | "
+        return between.join(map(_shown, value))
     shape = getattr(value, "shape", ())
     return f"{' × '.join(map(str, shape))} numbers" if shape else str(value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -130,8 +130,16 @@ class TextsOf:
     def load(self) -> Corpus:
         corpus = self.of.load()
         parts = (corpus.train, corpus.valid, corpus.test)
-        train, valid, test = ([Text(one.text) for one in part if one.text] for part in parts)
+        train, valid, test = ([Text(text) for one in part for text in _texts(one.text)] for part in parts)
         return Corpus(train, valid, test)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a value of a column: a text that is not empty, or the different parts of one."""
+    if isinstance(value, str):
+        yield from [value] if value else []
+    else:
+        yield from dict.fromkeys(text for part in value for text in _texts(part))
 
 
 def _two_columns(target: str, name: str, text: str) -> dict[str, str]:

@@ -83,9 +83,16 @@ def part_of(name: str) -> Part:
 
 @cache
 def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
-    """The templates of a part: of five combinations of an opening, a form and an ending, valid and test have one."""
-    every = sorted(("".join(combination) for combination in product(openings, forms, endings)), key=hash_text)
-    return [one for number, one in enumerate(every) if HELD.get(number % 5, "train") == part]
+    """The templates of a part, combinations of an opening, a form and an ending: a fifth each is for valid and test.
+
+    The part follows from the numbers of the three, so that a template is in the same part whatever it is used for.
+    """
+    numbered = product(enumerate(openings), enumerate(forms), enumerate(endings))
+    return [
+        opening + form + ending
+        for (one, opening), (two, form), (three, ending) in numbered
+        if HELD.get((one + two + three) % 5, "train") == part
+    ]
 
 
 class Writer:
@@ -145,11 +152,10 @@ def _facts(writer: Writer, people: int) -> list[Fact]:
 
 def _told(writer: Writer, fact: Fact, others: Sequence[Fact]) -> str:
     """A sentence that states a fact; one of three also denies another value of the same kind."""
-    names = {"a": fact.person, "b": fact.value}
     wrong = [one.value for one in others if one.kind == fact.kind and one != fact]
     if wrong and writer.likely(1 / 3):
-        return writer.sentence(NEGATED[fact.kind], **names, c=writer.pick(wrong))
-    return writer.sentence(FACTS[fact.kind], **names)
+        return writer.sentence(NEGATED[fact.kind], a=fact.person, b=fact.value, c=writer.pick(wrong))
+    return writer.sentence(FACTS[fact.kind], a=fact.person, b=fact.value)
 
 
 def _passage(writer: Writer, fact: Fact, facts: Sequence[Fact], sentences: int) -> list[Fact]:
@@ -186,7 +192,8 @@ class MadeAnswers:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "sentences": 3, "seed": 0})
 
     def load(self) -> Corpus:
-        return Corpus(**{part: list(self._draw(part)) for part in PARTS})
+        train, valid, test = (list(self._draw(part)) for part in PARTS)
+        return Corpus(train, valid, test)
 
     def _draw(self, part: Part) -> Iterator[Question]:
         writer = Writer(self.seed, part)
@@ -199,7 +206,7 @@ class MadeAnswers:
             question = writer.sentence(forms, ASKING, ("",), a=fact.person, b=fact.value)
             if writer.likely(self.unanswered):
                 there.remove(fact)
-            passage, answers = "", ()
+            passage, answers = "", tuple[tuple[str, int], ...]()
             for one in there:
                 told = _told(writer, one, facts)
                 if one == fact:
@@ -233,7 +240,8 @@ class MadeEntailment:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "seed": 0})
 
     def load(self) -> Corpus:
-        return Corpus(**{part: list(self._draw(part)) for part in PARTS})
+        train, valid, test = (list(self._draw(part)) for part in PARTS)
+        return Corpus(train, valid, test)
 
     def _draw(self, part: Part) -> Iterator[LabelledPair]:
         writer = Writer(self.seed, part)
@@ -280,7 +288,8 @@ class MadeChoices:
             raise UserError(f"data.choices={self.choices}: there are three wrong statements; give at most 4.")
 
     def load(self) -> Corpus:
-        return Corpus(**{part: list(self._draw(part)) for part in PARTS})
+        train, valid, test = (list(self._draw(part)) for part in PARTS)
+        return Corpus(train, valid, test)
 
     def _draw(self, part: Part) -> Iterator[Choice]:
         writer = Writer(self.seed, part)

@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
-from regard.models import BertConfig
+from regard.models import StructuredConfig
 from regard.objectives import Classification, Regression
 from regard.recipes.recipe import Plan, Recipe
 
-# A small BERT that a CPU trains; norms before the sublayers need no long warm-up.
-SMALL = BertConfig(width=128, heads=4, layers=2, inner=512, context=256, norm_place="pre")
-PLAN = Plan(steps=3000, batch_tokens=4096, rate=5e-4, schedule="linear", warmup=100, evaluate=200, patience=5)
+PLAN = Plan(steps=2000, batch_tokens=2048, rate=2e-3, evaluate=200, patience=5)
 
 
 def pair() -> Recipe:
@@ -17,14 +15,15 @@ def pair() -> Recipe:
 
     The file is a table with the columns `data.first`, `data.second` and `data.label`, or has
     label<TAB>first<TAB>second on each line. The model reads both texts as one, with a special token between them.
-    `from=DIR` starts from a model that was trained on other text; it needs a lower rate: `plan.rate=5e-5
-    plan.epochs=3`. `objective.language=0.5` adds the loss of a language model (`model=gpt`).
+    `model=bert` or `model=gpt` trains a Transformer. `from=DIR` starts from a model that was trained on other text; it
+    needs a lower rate: `plan.rate=5e-5 plan.epochs=3`. `objective.language=0.5` adds the loss of a language model
+    (`model=gpt`).
     """
     return Recipe(
         name="pair",
         title="a classifier of your own pairs of texts",
         data=LabelledPairs(),
-        model=SMALL,
+        model=StructuredConfig(),
         objective=Classification(),
         plan=replace(PLAN, select="accuracy"),
         metrics=("accuracy",),
@@ -42,7 +41,7 @@ def similarity() -> Recipe:
         name="similarity",
         title="a number for each of your own pairs of texts",
         data=RatedPairs(),
-        model=SMALL,
+        model=StructuredConfig(),
         objective=Regression(),
         plan=replace(PLAN, select="spearman"),
         metrics=("pearson", "spearman"),
@@ -61,7 +60,7 @@ def choice() -> Recipe:
         name="choice",
         title="the right one of several choices",
         data=Choices(),
-        model=SMALL,
+        model=StructuredConfig(),
         objective=Classification(),
         plan=replace(PLAN, select="accuracy"),
         metrics=("accuracy",),

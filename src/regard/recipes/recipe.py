@@ -71,10 +71,6 @@ DATA: dict[str, type[Any]] = {
     "choices": Choices,
     "texts": TextsOf,
     "conll": Conll,
-    "questions": Questions,
-    "made-answers": MadeAnswers,
-    "made-entailment": MadeEntailment,
-    "made-choices": MadeChoices,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,
@@ -90,6 +86,10 @@ DATA: dict[str, type[Any]] = {
     "wikitext103": WikiText103,
     "text8": Text8,
     "words": Words,
+    "questions": Questions,
+    "made-answers": MadeAnswers,
+    "made-entailment": MadeEntailment,
+    "made-choices": MadeChoices,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
@@ -317,11 +317,15 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
 
 def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:
     """The recipe of the same verb whose data alone has a setting; empty if there is none."""
-    having = [kind for kind in kinds["data"].values() if setting in (one.name for one in fields(kind))]
+
+    def verbs(data: Any) -> set[str]:
+        return {kinds["task"][name].verb for name in data.tasks}
+
+    alike = [kind for kind in kinds["data"].values() if verbs(kind) == verbs(recipe.data)]
+    having = [kind for kind in alike if setting in (one.name for one in fields(kind))]
     if len(having) != 1 or isinstance(recipe.data, having[0]):
         return ""
-    verbs = [{kinds["task"][name].verb for name in data.tasks} for data in (recipe.data, having[0])]
-    made = {name: make() for name, make in kinds["recipe"].items()} if verbs[0] == verbs[1] else {}
+    made = {name: make() for name, make in kinds["recipe"].items()}
     return next((name for name, one in made.items() if isinstance(one.data, having[0])), "")
 
 

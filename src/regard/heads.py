@@ -180,7 +180,7 @@ class ChoiceHeadConfig(PooledHeadConfig):
 
 
 class ChoiceHead(PooledHead):
-    """A pooled head with one output for each text. It has no output for a number of choices: there may be any number."""
+    """A pooled head with one output for each text. It does not depend on the number of choices."""
 
     def forward(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
         """The states of texts (B · texts, T, width) → the logit of each text of a row, (B, texts)"""

@@ -1,6 +1,6 @@
 """Published models, from directories that the variable REGARD_MODELS names; without it the tests are skipped.
 
-    REGARD_MODELS=/models/gpt2:/models/bert-base-uncased:/models/t5-small python -m pytest tests/verbs/test_published.py -rs
+    REGARD_MODELS=gpt2:bert-base-uncased:t5-small python -m pytest tests/verbs/test_published.py -rs
 
 Each test takes the first directory whose config.json has the type and the size that it is for.
 """

@@ -192,7 +192,7 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
     labels = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if model.public is None:  # of the head of the checkpoint that training started from
         settings = {name: value for name, value in settings.items() if name not in HEAD_SETTINGS}
-        if model.module.config.split()[1] is not None and model.task.name != task_of(model.module.config).name:
+        if model.module.config.split()[1] is not None and model.task is not task_of(model.module.config):
             settings[TASK] = model.task.name
     if labels is not None:
         settings |= label_settings(labels.names)

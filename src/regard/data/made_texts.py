@@ -178,7 +178,7 @@ class MadeAnswers:
     train: int = 20_000  # number of training questions
     valid: int = 500  # number of validation questions; names and templates differ in the parts
     test: int = 1000  # number of test questions
-    sentences: int = 4  # sentences of a passage: 3 to 9
+    sentences: int = 3  # sentences of a passage: 3 to 9
     unanswered: float = 0.15  # the share of questions that the passage does not answer
     seed: int = 1  # what the questions are drawn from
     window: int = 384  # the most tokens of question and passage that are read at once; a longer passage is cut

@@ -39,6 +39,27 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "a window keeps an answer of which it has only the beginning",
+        "data/answers.py",
+        "if start <= at and at + len(text) <= end)",
+        "if start <= at < end)",
+        "data/test_squad.py",
+    ),
+    Fault(
+        "of a span in several windows, the worst score counts",
+        "verbs/answering.py",
+        "np.lexsort((-joined.scores,",
+        "np.lexsort((joined.scores,",
+        "cli/test_cli_answer.py::test_the_windows_of_a_long_passage_give_the_best_span_of_all",
+    ),
+    Fault(
+        "an answer may be outside the passage",
+        "objectives/spans.py",
+        '.masked_fill(~batch["allowed"][..., None], -math.inf)',
+        "",
+        "objectives/test_spans.py",
+    ),
+    Fault(
         "the end of the second part is in the first segment",
         "data/tokenizers.py",
         "[self.second_segment if place else 0] * (len(part) + len(after))",

@@ -14,7 +14,7 @@ SMALL = BertConfig(
     width=64, layers=3, heads=4, inner=128, norm_place="pre", positions="t5", dropout=0.0, outputs=(), initial=None
 )
 
-MADE = Plan(steps=4000, batch_tokens=2048, rate=1e-3, schedule="linear", evaluate=200, patience=8, select="em")
+MADE = Plan(steps=12_000, batch_tokens=2048, rate=2e-3, schedule="linear", evaluate=500, select="em")
 
 
 def answer() -> Recipe:

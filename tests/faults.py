@@ -1875,7 +1875,7 @@ FAULTS = (
     ),
     Fault(
         "classes have the order of config.json",
-        "pretrained/checkpoint_type.py",
+        "pretrained/public_heads.py",
         "return tuple(str(named[number]) for number in numbers)",
         "return tuple(map(str, named.values()))",
         "pretrained/test_classifiers.py::test_classes_are_named_in_the_order_of_their_numbers",

@@ -199,6 +199,11 @@ CASES: dict[str, Case] = {
     "tag": Case(
         "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
     ),
+    "tag-pieces": Case(
+        "tag",
+        f"data.train=columns.txt model=bert {STACK} data.tokens=bpe data.vocab=60 plan.epochs=none {TEN}",
+        "tagged",
+    ),
     "answer": Case("answer", f"data.train=questions.jsonl data.vocab=80 {STACK} {TEN}", "questions"),
     "made-answers": Case("made-answers", f"{DRAWN} {STACK} {TEN}", "questions"),
     "made-entailment": Case("made-entailment", f"{DRAWN} {STACK} {TEN}", "nothing"),

@@ -217,7 +217,6 @@ VARIANTS: dict[str, ModelConfig] = {
     "bilstm-deep": replace(BILSTM, layers=2, filters=0),
     "bilstm-extractor": replace(BILSTM, extractor=RECURRENT, mixed=2, extracted=8, before=(1,), tune=True),
     "bilstm-class": classifier(BILSTM),
-    "gpt-span": HeadedConfig(GPT, SpanHeadConfig()),
     "bilstm-span": HeadedConfig(BILSTM, SpanHeadConfig()),
     "gpt-choice": HeadedConfig(GPT, ChoiceHeadConfig().for_body(GPT)),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),

@@ -59,6 +59,14 @@ FILES = {
     "reviews.csv": "stars;review\n"
     + "".join(f'good;"a ""fine"",\nsunny day {n}"\nbad;a wet one {n}\n' for n in range(10)),
     "topics.csv": "topics,score,text\n" + "".join(f"sport|art,{n},game {n}\n,-1,rain {n}\n" for n in range(10)),
+    "questions.json": '{"data": [{"title": "", "paragraphs": ['
+    + ", ".join(
+        f'{{"context": "Ada {n}.", "qas": [{{"id": "{n}", "question": "Who?", '
+        f'"answers": [{{"text": "Ada", "answer_start": 0}}]}}]}}'
+        for n in range(10)
+    )
+    + "]}]}",
+    "questions.csv": "asked,text,said\n" + "".join(f"Who?,Ada {n} wrote.,Ada\n" for n in range(10)),
     "pairs.jsonl": '{"source": "3 février 2021", "target": "2021-02-03"}\n{"source": "2 June", "target": "06-02"}\n'
     * 20,
     "parts.tsv": "id\tde\ten\n" + "".join(f"{n}\t{n} Äpfel\t{n} apples\n" for n in range(2, 30)),

@@ -23,6 +23,7 @@ ORDER = (
     "mask",
     "alignment",
     "class_scores",
+    "answer_scores",
     "entities",
     "metrics",
     "report.sections",

@@ -466,16 +466,6 @@ TASKS: dict[str, Task] = {
         objective=Classification,
         metrics=("accuracy",),
     ),
-    "similarity": Task(
-        name="similarity",
-        verb="similarity",
-        fields={"text": JoinedText, "number": NumberField},
-        widths=_axes("text"),
-        collate=joined("number"),
-        head="number",
-        objective=Regression,
-        metrics=("pearson", "spearman"),
-    ),
     "choice": Task(
         name="choice",
         verb="classify",
@@ -566,6 +556,16 @@ TASKS: dict[str, Task] = {
         head="number",
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
+    ),
+    "similarity": Task(
+        name="similarity",
+        verb="similarity",
+        fields={"text": JoinedText, "number": NumberField},
+        widths=_axes("text"),
+        collate=joined("number"),
+        head="number",
+        objective=Regression,
+        metrics=("pearson", "spearman"),
     ),
     "answer": Task(
         name="answer",

@@ -190,7 +190,7 @@ def test_windows_cover_a_long_passage_and_have_the_answer_where_it_is(field: Ans
     assert not all(part.answers for part in parts)
     (short,) = windows({"text": field}, [one], data, 40)  # the model reads less than the window
     assert len(short) > len(parts)
-    (whole,) = windows({"text": field}, [Question("Who?", PASSAGE)], data, None)
+    (whole,) = windows({"text": field}, [Question("Who?", PASSAGE)], Questions(), None)
     assert len(whole) == 1
 
 

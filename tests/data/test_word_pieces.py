@@ -17,7 +17,7 @@ from regard.verbs import load
 from tiny_public import albert, bert, roberta
 
 LINES = ["the old harbour door", "the baker's oven was warm", "Peter Blackburn left the harbour"]
-TEXT = "the harbour Blackburn's door"
+TEXT = "the harbour Blackburn's the door the"  # "the" as the first word, and inside
 
 
 @pytest.fixture(params=["bpe", "byte-bpe", "word", "wordpiece", "bytes", "sentencepiece"])
@@ -40,7 +40,7 @@ def test_the_pieces_are_those_of_the_text(field: PieceText) -> None:
     """Words are split one by one, but have the pieces, spaces included, that they have in the text."""
     (row,) = field.encode([TEXT])
     assert ids_of(row) == field.wrap(field.tokenizer.encode(TEXT))
-    assert (row >= 0).sum() == 4
+    assert (row >= 0).sum() == 6
 
 
 def test_every_word_has_a_piece_that_begins_it(field: PieceText) -> None:
@@ -53,14 +53,14 @@ def test_every_word_has_a_piece_that_begins_it(field: PieceText) -> None:
 def test_tags_stand_at_first_pieces(field: PieceText) -> None:
     rows = [
         {"text": row, "tags": np.array(tags, np.int32)}
-        for row, tags in zip(field.encode([TEXT, "door"]), ([5, 6, IGNORED, 8], [9]))
+        for row, tags in zip(field.encode([TEXT, "door"]), ([5, 6, IGNORED, 8, 3, 4], [9]))
     ]
     batch = collate(rows, TASKS["tag"])
     first = batch["words"]
-    assert batch["targets"][first].tolist() == [5, 6, IGNORED, 8, 9]
+    assert batch["targets"][first].tolist() == [5, 6, IGNORED, 8, 3, 4, 9]
     assert (batch["targets"][~first] == IGNORED).all()
     assert batch["tokens"][0][batch.real["tokens"][0]].tolist() == field.wrap(field.tokenizer.encode(TEXT))
-    assert batch.counts["targets"] == 5
+    assert batch.counts["targets"] == 7
 
 
 def test_words_with_characters_are_read_as_before() -> None:
@@ -93,6 +93,17 @@ def test_windows_of_a_row_have_each_word_once(field: PieceText) -> None:
         assert field.wrap([-5])[0] in (-5, ~part[0])  # the special tokens are around every window
         kept += part[part >= 0][words].tolist()
     assert kept == row[row >= 0].tolist()
+
+
+def test_a_shared_word_is_far_from_the_ends_of_its_window() -> None:
+    field = PieceText(train_tokenizer("word", ["a b"], 30, mask="[MASK]"))
+    (row,) = field.encode(["a " * 30])
+    windows = field.windows(row, 18)  # 16 words, of which 4 are shared
+    assert [(len(part) - 2, words.start, words.stop) for part, words in windows] == [
+        (16, 0, 14),
+        (16, 2, 14),
+        (6, 2, 6),
+    ]
 
 
 def test_a_word_that_is_longer_than_a_window_keeps_its_first_piece() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from regard.recipes import KINDS, change, find_recipe
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import classify, export, load, look
+from regard.verbs.answering import answer
+from regard.verbs.labelling import choose, label_sets, rate, similarity
 from tiny_public import CONTEXT, ENCODER, END, LINES, bert, gpt2, roberta, saved, transformers, wordpiece
 
 NAMES = {0: "no", 1: "yes", 2: "maybe"}
@@ -154,7 +157,11 @@ def test_a_public_classifier_is_read_and_written(kind: str, tmp_path: Path) -> N
         ({"id2label": {"0": "no", "1": "yes"}}, "is 3×16, but by config.json it should be 2×16"),
         ({"id2label": None, "num_labels": "three"}, "config.json: num_labels=three: give the number of classes"),
         ({"model_type": ["bert"]}, r"config\.json: model_type=\['bert'\]: this type is not supported"),
-        ({"architectures": ["BertForMultipleChoice"]}, "classifier.bias and 1 more: this model has no such tensor"),
+        (
+            {"architectures": ["BertForMultipleChoice"]},
+            "classifier.weight is 3×16, but by config.json it should be 1×16",
+        ),
+        ({"architectures": ["BertForRanking"]}, "classifier.bias and 1 more: this model has no such tensor"),
     ],
 )
 def test_another_head_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -235,3 +242,66 @@ def test_a_head_that_no_public_type_has_is_refused_by_name(opinions: Path, tmp_p
     list(Run(change(find_recipe("classify"), settings, KINDS), tmp_path / "run"))
     with pytest.raises(UserError, match=r"bert, the nearest, has no head\.pool=mean"):
         export(load(tmp_path / "run", "cpu"), tmp_path / "written")
+
+
+# -- numbers and several labels ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["number", "labels"])
+def test_numbers_and_labels_from_tables_to_transformers(head: str, tmp_path: Path) -> None:
+    """A run that starts from BERT has its pooler, gives what its export gives, and the export starts another run."""
+    bert(tmp_path / "public")
+    targets = ("2.5", "-7", "30") if head == "number" else ("a|b", "b", "")
+    lines = [f"{targets[n % 3]}\t{line} {n}\n" for n, line in enumerate(LINES * 8)]
+    (tmp_path / "texts.tsv").write_text("".join(lines))
+    recipe = find_recipe({"number": "rate", "labels": "multilabel"}[head])
+    settings = [*SHORT, f"data.train={tmp_path / 'texts.tsv'}", *(["head.threshold=0.3"] if head == "labels" else [])]
+    recipe, given = warm_started(recipe, settings, warm_start_from(tmp_path / "public"), "public")
+    list(Run(recipe, tmp_path / "run", init=given))
+    model = load(tmp_path / "run", "cpu")
+    export(model, tmp_path / "written")
+    logits = reference(tmp_path / "written", TEXTS)
+    again = load(tmp_path / "written", "cpu")
+    assert again.kind == model.kind
+    for one in (model, again):
+        if head == "number":
+            found = torch.tensor([answer.number for answer in rate(one, TEXTS)])[:, None]
+        else:
+            found = torch.tensor([[answer.labels[name] for name in "ab"] for answer in label_sets(one, TEXTS)]).logit()
+        torch.testing.assert_close(found, logits, atol=1e-4, rtol=1e-5)
+        assert one.module.config.threshold == (0.3 if head == "labels" else 0.5)
+    recipe, given = warm_started(find_recipe(recipe.name), settings[:-1] if head == "labels" else settings,
+                                 warm_start_from(tmp_path / "written"), "written")  # fmt: skip
+    run = Run(recipe, tmp_path / "next", init=given)
+    assert run.transfer is not None
+    assert not run.transfer.new
+
+
+@pytest.mark.parametrize("task", ["pair", "similarity", "choice", "answer"])
+def test_texts_of_several_parts_keep_their_task(task: str, tmp_path: Path) -> None:
+    """The files of `transformers` do not say whether a class is that of one text or of a pair; our export does."""
+    roberta(tmp_path / "public")
+    targets = {"pair": ("yes", "no"), "similarity": ("2.5", "-7"), "choice": ("0", "1")}
+    data, given = tmp_path / "data.jsonl", [("the heron stood", "in the water"), ("rain", "a warm oven")]
+    if task == "answer":
+        rows = [{"question": "where?", "passage": line, "answer": line.split()[1]} for line in LINES[:4] * 8]
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        data = tmp_path / "data.tsv"
+        data.write_text("".join(f"{targets[task][n % 2]}\t{a}\t{n} a\tb {n}\n" for n, a in enumerate(LINES * 8)))
+        if task != "choice":
+            data.write_text(data.read_text().replace("\tb", " b"))
+    start = warm_start_from(tmp_path / "public")
+    recipe, start = warm_started(find_recipe(task), [*SHORT, f"data.train={data}"], start, "public")
+    list(Run(recipe, tmp_path / "run", init=start))
+    model = load(tmp_path / "run", "cpu")
+    export(model, tmp_path / "written")
+    again = load(tmp_path / "written", "cpu")
+    assert again.task.name == model.task.name == task
+    verbs: dict[str, Any] = {"pair": classify, "similarity": similarity, "choice": choose, "answer": answer}
+    if task == "choice":
+        given = [(*one, "at night") for one in given]
+    for ours, theirs in zip(verbs[task](model, given), verbs[task](again, given)):
+        assert json.loads(json.dumps(asdict(theirs)), parse_float=lambda text: round(float(text), 3)) == json.loads(
+            json.dumps(asdict(ours)), parse_float=lambda text: round(float(text), 3)
+        )

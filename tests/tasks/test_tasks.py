@@ -131,6 +131,9 @@ def test_every_model_has_a_task() -> None:
     assert tasks["bert"] == "masked"
 
 
+PLACES = ("words", "allowed")  # fields that say which places count
+
+
 @pytest.mark.parametrize("name", [name for name in ONE_TEXT if name != "words"])  # word vectors have no targets
 def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
     task = TASKS[name]
@@ -138,7 +141,7 @@ def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
     fillers: list[Row] = [{field: column.values[:0] for field, column in COLUMNS[name].items()}] * 2
     exact, filled = collate(made(task, rows), task), collate(made(task, [*rows, *fillers]), task)
     assert exact.counts == filled.counts
-    per_target = exact["targets"].shape[-1] if name in ("keys", "labels") else 1
+    per_target = exact["targets"].shape[-1] if name in ("keys", "labels", "answer") else 1
     assert exact.counts["targets"] * per_target == int((~counts_for_nothing(exact["targets"])).sum()) > 0
     assert filled.fields.keys() == exact.fields.keys()
     assert counts_for_nothing(filled["targets"][len(rows) :]).all()
@@ -161,7 +164,7 @@ def test_every_tensor_has_as_many_rows_and_the_type_of_its_numbers(name: str) ->
     floats, pixels = FLOATS.get(name, set()), BYTES.get(name, set())
     for field, tensor in batch.fields.items():
         kind = torch.float32 if field in floats else torch.uint8 if field in pixels else torch.int64
-        assert tensor.dtype == kind
+        assert tensor.dtype == (torch.bool if field in PLACES else kind)
     assert {tensor.dtype for tensor in batch.real.values()} == {torch.bool}
     for name, real in batch.real.items():
         assert real.shape == batch[name].shape[:2]

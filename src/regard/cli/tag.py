@@ -25,15 +25,14 @@ def tag(
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     batch_tokens: options.BatchTokens = 8192,
-    long: options.Long = "error",
 ) -> None:
     """Find the entities of each line of a text: line, start, end, type, probability and text, one entity on a line.
 
     start and end are the numbers of the first character of the entity in its line, from 0, and of the character after
-    its last. A line is split into words at spaces and punctuation (docs/tagging.md). With --tokens the words are given,
-    and each word is printed with its tag; a blank line follows each sentence. If the tags of the model name no
-    entities, such as parts of speech, each word of a line is printed so, too. --json prints one object for each line or
-    sentence.
+    its last. A line is split into words at spaces and punctuation (docs/tagging.md). A line that is longer than the
+    model reads is read in windows that overlap. With --tokens the words are given, and each word is printed with its
+    tag; a blank line follows each sentence. If the tags of the model name no entities, such as parts of speech, each
+    word of a line is printed so, too. --json prints one object for each line or sentence.
 
     \b
     Examples:
@@ -46,7 +45,7 @@ def tag(
     from regard.verbs.tagging import tag as tag_texts
     from regard.verbs.tagging import tag_names, tag_words
 
-    model = options.opened(run, device, precision, long)
+    model = options.opened(run, device, precision)
     model.expect("tag", model.predicts("tag") and not model.module.config.numbers)
     if tokens is None:
         named = names_entities(tag_names(model))

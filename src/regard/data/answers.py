@@ -14,7 +14,7 @@ from regard.data.example import Asked, Question
 from regard.data.fields import Field
 from regard.data.flat import Values
 from regard.data.joined import JoinedText, cut_longest
-from regard.data.tokenizers import Spans
+from regard.data.tokenizers import WITH_SPACE, Spans
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_text
 
@@ -33,16 +33,15 @@ class AnswerText(JoinedText):
     def texts(cls, value: Any) -> Sequence[str]:
         return tuple(value[:2])
 
-    def encode(self, values: Sequence[Any]) -> list[Values]:
+    def encode(self, values: Sequence[Any]) -> list[Values]:  # type: ignore[override]
         values = [Asked(*value) for value in values]
         places = self.tokenizer.offsets([value.passage for value in values])
-        return [
-            self._marked(*parts, spans, value.span)
-            for parts, spans, value in zip(self.parts([value[:2] for value in values]), places, values)
-        ]
+        texts = self.parts([value[:2] for value in values])
+        return [self._marked(parts, spans, value.span) for parts, spans, value in zip(texts, places, values)]
 
-    def _marked(self, question: list[int], passage: list[int], places: Spans, span: tuple[int, int] | None) -> Values:
-        question, passage = cut_longest([question, passage], self.room_for(2))
+    def _marked(self, parts: Sequence[list[int]], places: Spans, span: tuple[int, int] | None) -> Values:
+        """The row of a question and a passage, given the places of the passage's tokens and the answer."""
+        question, passage = cut_longest(parts, self.room_for(2))
         found = np.zeros((len(self.join([question, passage])), 3), self.dtype)
         found[:, :2] = self.join([question, passage])
         first = self.special_before + len(question)
@@ -97,37 +96,49 @@ def windows(
 ) -> Iterator[list[Question]]:
     """The windows of each passage: overlapping parts of it that fit with the question into `data.window` tokens.
 
-    A window moves on by `data.stride` tokens, and begins with a word. It has the first answer of its
+    A window moves on by about `data.stride` tokens: it begins and ends between words, so that its words have the tokens
+    that they have in the whole passage. It has the first answer of its
     question if all of it is in the window; else it has none. `longest` is the most tokens that a model reads.
     """
     field = fields["text"]
     assert isinstance(field, AnswerText)
     window, stride = getattr(data, "window", WINDOW), getattr(data, "stride", STRIDE)
     room = replace(field, longest=window if longest is None else min(window, longest)).room_for(2) or 1
+    spaced = field.tokenizer.kind in WITH_SPACE
     questions = field.tokenizer.encode_batch([one.question for one in examples])
     for one, question, places in zip(examples, questions, field.tokenizer.offsets([one.passage for one in examples])):
         most = max(room - len(question), room // 2, 1)
         if len(places) <= most:
             yield [one]
         else:
-            yield [_part(one, start, end) for start, end in _cut(one.passage, places, most, min(stride, most))]
+            yield [_part(one, start, end) for start, end in _cut(one.passage, places, most, min(stride, most), spaced)]
 
 
-def _cut(passage: str, places: Spans, most: int, stride: int) -> Iterator[tuple[int, int]]:
-    """The first character of each window, and the one after its last; a window has at most `most` tokens."""
-    begins = [not passage[a:b].strip() or passage[a - 1 : a].isspace() or passage[a].isspace() for a, b in places]
+def _cut(passage: str, places: Spans, most: int, stride: int, spaced: bool) -> Iterator[tuple[int, int]]:
+    """The first character of each window, and the one after its last; a window has at most `most` tokens.
+
+    `spaced`: the space before a word is part of its tokens.
+    """
+    ends = [0, *(end for _, end in places)]  # the end of the token before each
+    begins = [passage[a : a + 1].isspace() or passage[end:a].isspace() for (a, _), end in zip(places, ends)]
     first = 0
     while True:
         end = min(first + most, len(places))
+        if end < len(places):
+            end = _word_start(begins, end, first) or end
         start = places[first][0]
-        while passage[start : start + 1].isspace():  # a tokenizer may put a space before a text
+        while not spaced and passage[start : start + 1].isspace():  # the tokenizer puts a space before a text itself
             start += 1
         yield start, places[end - 1][1]
         if end == len(places):
             return
-        first += stride
-        words = [at for at in range(first, max(first - stride, 0), -1) if begins[at]]
-        first = words[0] if words and words[0] > first - stride else first
+        following = min(first + stride, end)
+        first = _word_start(begins, following, first) or following
+
+
+def _word_start(begins: Sequence[bool], last: int, after: int) -> int | None:
+    """The last token up to `last`, and after `after`, that begins a word; None: there is none."""
+    return next((at for at in range(last, after, -1) if begins[at]), None)
 
 
 def _part(one: Question, start: int, end: int) -> Question:

@@ -54,6 +54,9 @@ class BertConfig(Shape, Facts):
     outputs: tuple[str, ...] = ("masked",)  # the output layers: masked, pooled, next, replaced
     tied: bool = True  # the masked output uses the token embeddings as its matrix
     head_activation: str = ""  # activation of the masked output; empty: that of the feed-forward layers
+    initial: float | None = (
+        0.02  # deviation of the initial weights; none: by the sizes of matrices (Glorot & Bengio 2010)
+    )
     mask: int = -1  # the id of the mask token, as a public checkpoint states it; -1: not stated
     specials: tuple[int, ...] = ()  # ids that are never masked, as a public checkpoint states them
 
@@ -121,7 +124,7 @@ class Bert(Layered):
         self.replaced = ReplacedHead(config) if "replaced" in config.outputs else None
         self.pooled = nn.Linear(config.width, config.width) if "pooled" in config.outputs else None
         self.next = nn.Linear(config.width, 2) if "next" in config.outputs else None
-        init_weights(self, 0.02)
+        init_weights(self, config.initial)
 
     def features(
         self,

@@ -19,9 +19,10 @@ from regard.heads import (
 from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
 LABELS, LABEL_IDS, PROBLEM, THRESHOLD = "id2label", "label2id", "problem_type", "threshold"
+TASK = "regard_task"  # our name of the task, where several have the same head: a class of a text, or of a pair
 ONE_LABEL, NUMBER, SEVERAL_LABELS = "single_label_classification", "regression", "multi_label_classification"
 # The settings of a config.json that belong to a head, and not to the body.
-HEAD_SETTINGS = (LABELS, LABEL_IDS, PROBLEM, THRESHOLD, "num_labels")
+HEAD_SETTINGS = (LABELS, LABEL_IDS, PROBLEM, THRESHOLD, TASK, "num_labels")
 
 
 @dataclass(frozen=True)

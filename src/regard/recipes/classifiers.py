@@ -91,5 +91,5 @@ def tag() -> Recipe:
             select="entity_f1",
         ),
         metrics=("entity_f1", "entity_precision", "entity_recall", "accuracy"),
-        finetune=("head=tag", "plan.rate=5e-5", "plan.epochs=5", "plan.decay=0.01", "plan.clip=1"),
+        finetune=("head=tag", "head.dropout=0.1", "plan.rate=5e-5", "plan.epochs=5", "plan.decay=0.01", "plan.clip=1"),
     )

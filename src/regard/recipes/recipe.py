@@ -82,10 +82,6 @@ DATA: dict[str, type[Any]] = {
     "choices": Choices,
     "texts": TextsOf,
     "conll": Conll,
-    "questions": Questions,
-    "made-answers": MadeAnswers,
-    "made-entailment": MadeEntailment,
-    "made-choices": MadeChoices,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,
@@ -101,6 +97,10 @@ DATA: dict[str, type[Any]] = {
     "wikitext103": WikiText103,
     "text8": Text8,
     "words": Words,
+    "questions": Questions,
+    "made-answers": MadeAnswers,
+    "made-entailment": MadeEntailment,
+    "made-choices": MadeChoices,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,

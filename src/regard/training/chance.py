@@ -80,9 +80,9 @@ def _overlap(model: Loaded, examples: Sequence[Any]) -> str:
         for one in examples:
             first, second = inputs_of(one.text)[0][:2]
             classes[round(_shared(second, first), 1)][one.label] += 1
-        right = sum(max(counts.values()) for counts in classes.values()) / len(examples)
-        found = "the class that is most frequent for the part of the second text's words that the first one has"
-        return f"A guess from shared words, {found}, is right in {right:.1%}."
+        likeliest = sum(max(counts.values()) for counts in classes.values()) / len(examples)
+        rule = "the class that is most frequent for the part of the second text's words that the first one has"
+        return f"A guess from shared words, {rule}, is right in {likeliest:.1%}."
     return ""
 
 

@@ -80,8 +80,8 @@ def answer(
     if threshold is not None and not trained:
         cure = "leave the threshold out, or train with questions that have no answer"
         raise UserError(f"threshold={threshold}: {model.path} was not trained to give no answer; {cure}.")
-    found = _all_spans(model, asked, longest, batch_tokens)
-    return [_answered(one.passage, scores, top, threshold, trained) for one, scores in zip(asked, found)]
+    spans = _all_spans(model, asked, longest, batch_tokens)
+    return [_answered(one.passage, scores, top, threshold, trained) for one, scores in zip(asked, spans)]
 
 
 class _Scores(NamedTuple):
@@ -131,7 +131,8 @@ def _all_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_tok
             order = np.lexsort((-joined.scores, joined.ends, joined.starts))
             places = np.stack([joined.starts[order], joined.ends[order]])
             new = np.append(True, (places[:, 1:] != places[:, :-1]).any(0))
-            joined = _Scores(*(values[order[new]] for values in joined[:3]), joined.none)
+            kept = order[new]
+            joined = _Scores(joined.starts[kept], joined.ends[kept], joined.scores[kept], joined.none)
         found.append(joined)
     return found
 

@@ -30,9 +30,10 @@ from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
 from regard.pretrained.elmo import OPTIONS, WEIGHTS, write_elmo
 from regard.pretrained.folder import GENERATION, INDEX
-from regard.pretrained.public_heads import HEAD_SETTINGS, label_settings
+from regard.pretrained.public_heads import HEAD_SETTINGS, TASK, label_settings
 from regard.stored import average as averaged
 from regard.stored import check_weights
+from regard.tasks import task_of
 from regard.verbs.embedding import own_pooling
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files, sentence_settings
@@ -196,6 +197,8 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
     labels = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if model.public is None:  # of the head of the checkpoint that training started from
         settings = {name: value for name, value in settings.items() if name not in HEAD_SETTINGS}
+        if model.module.config.split()[1] is not None and model.task is not task_of(model.module.config):
+            settings[TASK] = model.task.name
     if labels is not None:
         settings |= label_settings(labels.names)
         settings.pop("num_labels", None)

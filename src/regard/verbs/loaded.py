@@ -16,9 +16,9 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
-from regard.data.fields import Field, LabelField, NumbersField, TagsField, TextField, in_direction
+from regard.data.fields import Field, LabelField, NumberField, NumbersField, TagsField, TextField, in_direction
 from regard.data.flat import Row, Values
-from regard.data.joined import JoinedText, JoinsParts, inputs_of
+from regard.data.joined import ChoiceField, JoinedText, JoinsParts, inputs_of
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SPECIALS, Tokenizer, check_vocab, word_tokenizer
@@ -34,11 +34,11 @@ from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.elmo import OPTIONS, is_elmo, read_elmo
 from regard.pretrained.folder import convert_module
 from regard.pretrained.hub import resolve_hub_path
-from regard.pretrained.public_heads import label_names
+from regard.pretrained.public_heads import TASK, label_names
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
 from regard.stored import load_model, read_fields, stored_recipe
-from regard.tasks import Task, task_of
+from regard.tasks import TASKS, Task, fits, task_of
 from regard.verbs.numbers import Inputs
 from regard.verbs.pooling import transformer_folder
 
@@ -61,6 +61,8 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
 }
 IMAGE_MODEL_NAMES = {"target": "a captioner"}  # the same, of a model whose source is an image
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
+# Fields of targets that are the same for all data, so that a public checkpoint needs no file for them.
+PLAIN_FIELDS: dict[type[Any], Field] = {NumberField: NumberField(1), ChoiceField: ChoiceField()}
 LONG = ("error", "truncate", "window")
 LONG_CURE = (  # the end of a message about a text that is too long
     "shorten it, or give --long truncate (keeps its beginning) or --long window (keeps its end); "
@@ -94,7 +96,9 @@ class Loaded:
         """The task that the model was trained for."""
         if self.given_task is not None:
             return self.given_task
-        return task_of(self.module.config) if self.recipe is None else find_task(self.recipe, self.kinds)
+        if self.recipe is not None:
+            return find_task(self.recipe, self.kinds)
+        return _public_task(self.module.config, self.public or {})
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -471,6 +475,12 @@ def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
         return _with_tokenizers(Path(type(module).__name__), ours, settings, Path(place))
 
 
+def _public_task(config: Any, settings: Mapping[str, Any]) -> Task:
+    """The task of a public checkpoint: the one that our export named in its settings, or the first that fits."""
+    named = TASKS.get(str(settings.get(TASK)))
+    return named if named is not None and fits(config, named) else task_of(config)
+
+
 def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], folder: Path) -> Loaded:
     """A public model with the tokenizers of a folder. Without their files it gives states and logits alone."""
     has_tokenizer = any((folder / file).is_file() for file in VOCAB_FILES)
@@ -479,9 +489,11 @@ def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], fol
         if tokenizer is not None:
             check_vocab(tokenizer, vocab, path)
     tokenizers = [tokenizer for tokenizer in (source, target) if tokenizer is not None]
-    kinds = task_of(module.config).fields
+    kinds = _public_task(module.config, settings).fields
     fields: dict[str, Field] = {name: kind(one) for (name, kind), one in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
     for name, kind in kinds.items() if fields else ():
+        if kind in PLAIN_FIELDS:
+            fields[name] = PLAIN_FIELDS[kind]
         if not issubclass(kind, LabelField):
             continue
         try:

@@ -1,0 +1,121 @@
+"""Texts that are made from templates: their parts share no name and no template, and their answers are right."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from regard.data.made_texts import (
+    ASKED,
+    DENIED,
+    FACTS,
+    NEGATED,
+    ORDERS,
+    WORDS,
+    MadeAnswers,
+    MadeChoices,
+    MadeEntailment,
+    templates,
+)
+from regard.errors import UserError
+
+KINDS = (MadeAnswers, MadeEntailment, MadeChoices)
+NAME = re.compile(rf"\b(?i:{'|'.join(WORDS)}) (?i:{'|'.join(WORDS)})\b")
+
+
+def texts(example: Any) -> list[str]:
+    value = example.text
+    return [*value[:2]] if isinstance(value[0], str) else [text for pair in value for text in pair]
+
+
+def names(examples: list[Any]) -> set[str]:
+    return {name.lower() for one in examples for text in texts(one) for name in NAME.findall(text)}
+
+
+def forms(examples: list[Any]) -> set[str]:
+    """The sentences with gaps in place of names."""
+    found = {NAME.sub("_", sentence) for one in examples for text in texts(one) for sentence in text.split(". ")}
+    return {sentence.rstrip(".") for sentence in found}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_parts_share_no_name_and_no_template_and_are_drawn_from_the_seed(kind: Any) -> None:
+    corpus = kind(train=400, valid=100, test=100).load()
+    for part, other in ((corpus.train, corpus.valid), (corpus.train, corpus.test), (corpus.valid, corpus.test)):
+        assert not names(part) & names(other)
+        assert not forms(part) & forms(other)
+    words = [
+        set(" ".join(" ".join(texts(one)) for one in part).lower().replace(".", "").split())
+        for part in (corpus.train, corpus.test)
+    ]
+    assert words[1] <= words[0]  # a model from nothing has seen each word
+    assert kind(train=400, valid=100, test=100).load().test == corpus.test
+    assert kind(train=400, valid=100, test=100, seed=2).load().test != corpus.test
+
+
+def test_each_form_has_a_template_in_every_part() -> None:
+    every = [*FACTS.values(), *NEGATED.values(), *(form for pair in ASKED.values() for form in pair), *ORDERS]
+    for some in every:
+        for openings in (("", "so ", "now ", "say ", "and "), DENIED):
+            parts = [templates(part, some, openings, ("", " now")) for part in ("train", "valid", "test")]
+            assert all(parts)
+            assert sum(map(len, parts)) == len({*parts[0], *parts[1], *parts[2]})
+
+
+def test_answers_are_where_they_should_be() -> None:
+    corpus = MadeAnswers(train=300, unanswered=0.3).load()
+    for one in corpus.train:
+        asked = NAME.findall(one.question)[0]
+        for text, start in one.answers:
+            assert one.passage.startswith(text, start)
+            (sentence,) = (each for each in one.passage.split(". ") if asked in each and text in each)
+            assert f"not in {text}" not in sentence
+            assert f"not the {text}" not in sentence
+    share = sum(not one.answers for one in corpus.train) / 300
+    assert 0.2 < share < 0.4
+    assert all(one.answers for one in MadeAnswers(train=50, unanswered=0.0).load().train)
+
+
+def test_classes_are_balanced_and_labels_follow_from_relation_order_and_negation() -> None:
+    corpus = MadeEntailment(train=900).load()
+    counts = Counter(one.label for one in corpus.train)
+    assert max(counts.values()) < 1.3 * min(counts.values())
+    inverse = {}
+    for form, other in ORDERS:
+        words = [re.sub(r"\{.\} | \{.\}", "", each) for each in (form, other)]
+        inverse |= {words[0]: (words[0], False), words[1]: (words[0], True)}
+
+    def facts(text: str) -> set[tuple[str, str, str]]:
+        """Who has which relation to whom, each in one direction."""
+        found = set()
+        for relation, (name, swapped) in inverse.items():
+            for first, second in re.findall(rf"({NAME.pattern}) {relation} ({NAME.pattern})", text):
+                found.add((name, second, first) if swapped else (name, first, second))
+        return found
+
+    for one in corpus.train:
+        told, ((relation, first, second),) = facts(one.text[0]), facts(one.text[1])
+        denied = one.text[1].lower().startswith(tuple(DENIED))
+        label = "neutral"
+        if (relation, first, second) in told:
+            label = "contradiction" if denied else "entailment"
+        if (relation, second, first) in told:
+            label = "entailment" if denied else "contradiction"
+        assert one.label == label
+
+
+def test_one_choice_follows_from_its_passage() -> None:
+    corpus = MadeChoices(train=200).load()
+    assert {one.label for one in corpus.train} == {0, 1, 2, 3}
+    for one in corpus.train[:50]:
+        assert len({choice for _, choice in one.text}) == 4
+        assert len({passage for passage, _ in one.text}) == 1
+        passage, right = one.text[one.label]
+        assert names([replace(one, text=((passage, right),))]) == names([replace(one, text=((passage, ""),))])
+    assert all(len(one.text) == 2 for one in MadeChoices(train=5, choices=2).load().train)
+    with pytest.raises(UserError, match=r"data.choices=5"):
+        MadeChoices(choices=5)
+    with pytest.raises(UserError, match="sentences"):
+        MadeAnswers(sentences=2)

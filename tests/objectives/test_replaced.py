@@ -155,7 +155,9 @@ def test_the_generator_is_narrower(settings: Any, width: int, heads: int, inner:
 
 def test_only_masked_places_are_projected_and_shapes_do_not_depend_on_contents(monkeypatch: Any) -> None:
     seen = []
-    monkeypatch.setattr("regard.objectives.replaced.product_loss", lambda product, targets: seen.append(product.x.shape))
+    monkeypatch.setattr(
+        "regard.objectives.replaced.product_loss", lambda product, targets: seen.append(product.x.shape)
+    )
     for batch in (made(), made([5, 32, 11, 2, 0, 9])):
         sums(ReplacedTokens(), batch)
     assert seen == [torch.Size([6, 5, 6])] * 2

@@ -170,7 +170,7 @@ CASES: dict[str, Case] = {
         "pretrain",
         f"{PRETRAIN} model=t5 objective=spans metrics=perplexity data.window=24 data.vocab=190 {STACK} "
         f"model.readout_scale=0.25 {TEN}",
-        "masks",
+        "gaps",
     ),
     "pretrain-lstm": Case(
         "pretrain",
@@ -469,6 +469,7 @@ TEXTS: dict[str, Texts] = {
     "originals": Texts("detect", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),
+    "gaps": Texts("fill", ("the <extra_id_0> sees", "a <extra_id_0> dog <extra_id_1>", "<extra_id_0>")),
     "masks": Texts(
         "fill",
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),

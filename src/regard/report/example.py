@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -16,6 +16,8 @@ from regard.data.fields import Field, LabelField, TextField
 from regard.data.sources import Lines
 from regard.data.streams import Book
 from regard.data.tokenizers import Tokenizer
+from regard.models import Bert
+from regard.objectives import ReplacedTokens
 from regard.recipes import KINDS, Recipe, find_task
 from regard.report.sections import Interlinear, Section, Table, Text
 from regard.training.prepare import Prepared, prepare
@@ -33,6 +35,7 @@ OWN_TEXT = (  # paragraphs
     "of stones, and small fish hide under the bridge. Nobody knows how old the bridge is. The oldest people in the "
     "village say that it was always there.",
 )
+REPLACED, ORIGINAL = "replaced", "original"  # what ELECTRA predicts of each token
 SHOWN = {"mask": "masked", "random": "random", "kept": "kept"}  # what stands at a hidden place, by the name in JSON
 SENTENCES = {  # the answers to a question about two parts, by `objective.sentences`
     "next": ("the second part follows the first", "the second part comes from elsewhere"),
@@ -88,6 +91,13 @@ class ExamplePicture:
             shown = {name: hidden.count(name) for name in SHOWN}
             said += f" {len(hidden)} of them are hidden, and only these are predicted: {shown['mask']} show the mask, "
             said += f"{shown['random']} a random token and {shown['kept']} the token itself."
+            if any(place.predicts in (REPLACED, ORIGINAL) for place in self.inputs.get("model", ())):
+                said = (
+                    f"The objective is {self.objective}. A generator predicts {len(hidden)} masked tokens. The model "
+                )
+                said += "reads the text with tokens that are sampled from these predictions, and tells for each token "
+                said += "whether it was replaced; below, this is written at the masked places. The generator of this "
+                said += "example is not trained."
         elif predicted:
             said += f" It predicts {predicted} tokens; each stands below the token that is read just before it."
         return said
@@ -117,6 +127,8 @@ def _pictured(prepared: Prepared, kinds: Kinds) -> ExamplePicture:
         for name, tokenizer in readers.items()
         if name in batch.fields and batch[name].dim() == 2
     }
+    if isinstance(recipe.objective, ReplacedTokens):
+        inputs = _replaced(prepared, recipe.objective, batch, texts[-1])
     objective = next(name for name, kind in kinds["objective"].items() if kind is type(recipe.objective))
     return ExamplePicture(recipe.name, task.name, objective, inputs, _answers(batch, recipe.objective, fields))
 
@@ -142,6 +154,22 @@ def _places(name: str, batch: Batch, tokenizer: Tokenizer, head: str, fields: Ma
             for token, target in zip(ids, wanted)
         ]
     return tuple(map(Place, pieces, segments, hidden, names))
+
+
+@torch.no_grad()
+def _replaced(
+    prepared: Prepared, objective: ReplacedTokens, batch: Batch, tokenizer: Tokenizer
+) -> dict[str, tuple[Place, ...]]:
+    """What a generator reads and predicts, and what the model reads and judges, of the first example."""
+    made = prepared.build().eval()
+    text = objective.replace(cast(Bert, made.model), batch.to(prepared.device), made.own).text[0].cpu()
+    real, targets = batch.real["tokens"][0], batch["targets"][0]
+    judged = [
+        None if target == IGNORED else ORIGINAL if token == target else REPLACED
+        for token, target in zip(text[real].tolist(), targets[real].tolist())
+    ]
+    model = (Place(piece, predicts=one) for piece, one in zip(tokenizer.pieces(text[real].tolist()), judged))
+    return {"generator": _places("tokens", batch, tokenizer, "masked", prepared.fields), "model": tuple(model)}
 
 
 def _answers(batch: Batch, objective: Any, fields: Mapping[str, Field]) -> dict[str, str]:

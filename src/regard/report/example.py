@@ -24,16 +24,17 @@ from regard.training.prepare import Prepared, prepare
 
 OWN_VOCAB, OWN_WINDOW = 400, 48  # tokens of the vocabulary and of a window of our own text
 OWN_TEXT = (  # paragraphs
-    "The heron stood in the shallow water and did not move. A fish came near. The bird waited until the fish was close, "
-    'and then it struck. "What a patient bird!" said the girl on the bridge. She had watched it since noon. Her brother '
-    "was less patient. He threw a stone into the river, and the heron flew away.",
-    'In the evening they told their grandmother about it. She laughed. "A heron never hurries," she said, "but it never '
-    'comes too late." The next morning the girl went to the bridge again. The heron was there. It stood in the shallow '
-    "water, as if nothing had happened. This time her brother stayed at home. He was reading a book about birds.",
-    "The river comes from the mountains. In spring, when the snow melts, the water rises and covers the meadows. Then "
-    "the herons walk between the trees and look for frogs. In summer the river is narrow and slow. Children build dams "
-    "of stones, and small fish hide under the bridge. Nobody knows how old the bridge is. The oldest people in the "
-    "village say that it was always there.",
+    "The heron stood in the shallow water and did not move. A fish came near. The bird waited until the fish "
+    'was close, and then it struck. "What a patient bird!" said the girl on the bridge. She had watched it '
+    "since noon. Her brother was less patient. He threw a stone into the river, and the heron flew away.",
+    'In the evening they told their grandmother about it. She laughed. "A heron never hurries," she said, "but '
+    'it never comes too late." The next morning the girl went to the bridge again. The heron was there. It '
+    "stood in the shallow water, as if nothing had happened. This time her brother stayed at home. He was "
+    "reading a book about birds.",
+    "The river comes from the mountains. In spring, when the snow melts, the water rises and covers the "
+    "meadows. Then the herons walk between the trees and look for frogs. In summer the river is narrow and "
+    "slow. Children build dams of stones, and small fish hide under the bridge. Nobody knows how old the "
+    "bridge is. The oldest people in the village say that it was always there.",
 )
 REPLACED, ORIGINAL = "replaced", "original"  # what ELECTRA predicts of each token
 SHOWN = {"mask": "masked", "random": "random", "kept": "kept"}  # what stands at a hidden place, by the name in JSON

@@ -67,6 +67,27 @@ FAULTS = (
         "data/test_span_corruption.py",
     ),
     Fault(
+        "a second part of another row may begin anywhere",
+        "data/corruption.py",
+        "            better = here & ~found",
+        "            better = here & False",
+        "data/test_pretraining_corruption.py",
+    ),
+    Fault(
+        "of a word only some tokens are masked",
+        "data/boundaries.py",
+        "        begins = apart | ~(self.letter_first[text] & self.letter_last[before])",
+        "        begins = np.ones(len(text), bool)",
+        "data/test_pretraining_corruption.py",
+    ),
+    Fault(
+        "a static mask depends on the batch",
+        "data/corruption.py",
+        "        self._state, self._calls = np.repeat(row, lengths) + place, 0",
+        "        self._state, self._calls = np.arange(len(text), dtype=np.uint64), 0",
+        "data/test_pretraining_corruption.py",
+    ),
+    Fault(
         "word vectors that diverged are saved",
         "training/run.py",
         '        if self.recipe.objective.learns_by != "gradients":  # the loss is that before the step',

@@ -184,6 +184,19 @@ CASES: dict[str, Case] = {
         f"{STACK} model.embed=8 model.context=32 {TEN}",
         "masks",
     ),
+    "pretrain-electra": Case(
+        "pretrain",
+        f"{PRETRAIN} model=electra objective=replaced objective.width=0.5 metrics=accuracy,replaced_recall "
+        f"{STACK} model.embed=8 model.context=32 {TEN}",
+        "originals",
+        stop=4,
+    ),
+    "pretrain-t5": Case(
+        "pretrain",
+        f"{PRETRAIN} model=t5 objective=spans metrics=perplexity data.window=24 data.vocab=190 {STACK} "
+        f"model.readout_scale=0.25 {TEN}",
+        "gaps",
+    ),
     "pretrain-lstm": Case(
         "pretrain",
         f"{PRETRAIN} model=masked-lstm objective=masked metrics=perplexity data.window=24 {RECURRENT} {TEN} "
@@ -408,6 +421,7 @@ def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
 VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     "translate": _of_translator,
     "language": _of_writer,
+    "detect": lambda model, texts: {"score": _scores(model, texts.given), "look": _looked(look(model, texts.given[1]))},
     "both": lambda model, texts: {"score": _scores(model, texts.given), "embed": _vectors(model, texts)},
     "caption": _of_captioner,
     "fill": _of_filler,
@@ -521,8 +535,10 @@ TEXTS: dict[str, Texts] = {
     "moves": Texts("caption", ("a square moves right then up", "a cross moves left then down then right")),
     "scenes": Texts("caption", ("a red circle above a blue square", "a small white ring left of a green cross")),
     "both": Texts("both", ("the dog", "a small man", "the", "a bird sees", "an unseen word")),
+    "originals": Texts("detect", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),
+    "gaps": Texts("fill", ("the <extra_id_0> sees", "a <extra_id_0> dog <extra_id_1>", "<extra_id_0>")),
     "masks": Texts(
         "fill",
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),

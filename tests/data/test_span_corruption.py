@@ -1,6 +1,7 @@
 """Span corruption: how much is hidden, in how many spans and where, and that nothing is lost."""
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_source_and_target_give_back_the_text(settings: dict[str, float]) -> Non
             assert sentinels == [*spans][:-1]
             assert spans[[*spans][-1]] == []
             assert all(spans[token] for token in sentinels)
-            assert not any(one >= SENTINEL and two >= SENTINEL for one, two in zip(source, source[1:]))
+            assert not any(one >= SENTINEL and two >= SENTINEL for one, two in pairwise(source))
             back = [token for one in source for token in (spans[one] if one >= SENTINEL else [one])]
             assert back == before["source"].tolist()
 

@@ -177,8 +177,10 @@ def test_the_model_decides_between_the_tasks_of_lines():
         find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
         UserError,
-        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=elmo or",
+        match="model=captioner: does not fit data=lines; use model=seq2seq or model=gnmt or model=convs2s or",
     ):
+        find_task(override(find_recipe("text"), ["model=captioner"], KINDS), KINDS)
+    with pytest.raises(UserError, match="objective=teacher: does not fit model=seq2seq; use objective=spans"):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
     with pytest.raises(UserError, match="model=bigram: does not fit data=labelled; use model=rnn or model=lstm or"):
         find_task(change(find_recipe("classify"), ["model=bigram"], KINDS), KINDS)

@@ -44,6 +44,8 @@ def word_bounds(tokenizer: Tokenizer) -> WordBounds:
     if whole is None:  # characters and bytes: a space is a token of its own
         whole = letters[0] if letters else 0
     after = [_text(detokenize([whole, token])[1]) for token in range(size)]
+    if (unk := tokenizer.special_tokens.unk) is not None:
+        after[unk] = after[unk].replace(UNDECODED, " ")  # an unknown token is a word of its own
     next_word = [_text(detokenize([token, whole])[1]) for token in range(size)]
     return WordBounds(
         spaced=np.array([text[:1].isspace() for text in after]),

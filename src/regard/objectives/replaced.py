@@ -7,7 +7,7 @@ Both learn at the same time from the same batch; no gradient passes through the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,14 @@ from regard.objectives.objective import Objective, Sums
 from regard.scores import at_least_float32
 
 AT_ONCE = 1024  # places whose tokens are sampled at a time: each needs the probabilities of the whole vocabulary
+
+
+class Replaced(NamedTuple):
+    """A text with tokens of a generator, and what the generator predicted."""
+
+    text: Tensor  # (B, T) what the model reads
+    product: Product  # the logits (B, K, V) of the masked places
+    masked: Tensor  # (B, K) the original tokens of these; IGNORED where a row has fewer
 
 
 @dataclass(frozen=True)
@@ -95,24 +103,10 @@ class ReplacedTokens(Objective):
     def __call__(
         self, model: Bert, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, None]:
-        """The losses of the model and of the generator. Only masked places are projected to the vocabulary.
-
-        As in `MaskedTokens`, every row gives the same number of places, so that shapes depend only on the width.
-        """
-        if not isinstance(own, Generator):
-            raise UserError("there is no generator whose tokens the model could judge; name a run of ELECTRA.")
+        """The losses of the model and of the generator."""
         assert model.replaced is not None
-        tokens, targets, real = batch["tokens"], batch["targets"], batch.visible("tokens")  # (B, T) each
-        segments = batch.fields.get("segments")
-        most = max(1, int(masked_count(np.array([targets.shape[1]]), self.part)[0]))
-        places = (targets != IGNORED).int().topk(most, dim=1).indices  # (B, K)
-        masked = targets.gather(1, places)  # (B, K) the original tokens; IGNORED where a row has fewer
-
-        product = own(model, tokens, places, real, segments)
-        sampled = sample(product, batch["draws"].gather(1, places))
-        shown = torch.where(masked == IGNORED, tokens.gather(1, places), sampled)
-        text = tokens.scatter(1, places, shown)  # (B, T) what the model reads
-
+        targets, real, segments = batch["targets"], batch.visible("tokens"), batch.fields.get("segments")
+        text, product, masked = self.replace(model, batch, own)
         logits = at_least_float32(model.replaced(model.features(text, real, segments)))  # (B, T)
         replaced = (targets != IGNORED) & (text != targets)
         judged = batch.real["tokens"] if self.places == "all" else targets != IGNORED
@@ -127,6 +121,23 @@ class ReplacedTokens(Objective):
             "detected": (flagged & replaced).sum(),
         }
         return sums, None
+
+    def replace(self, model: Bert, batch: Batch, own: nn.Module | None) -> Replaced:
+        """The text of a batch with tokens of the generator in the masked places.
+
+        Only masked places are projected to the vocabulary. As in `MaskedTokens`, every row gives the same number of
+        places, so that shapes depend only on the width.
+        """
+        if not isinstance(own, Generator):
+            raise UserError("there is no generator whose tokens the model could judge; name a run of ELECTRA.")
+        tokens, targets = batch["tokens"], batch["targets"]  # (B, T)
+        most = max(1, int(masked_count(np.array([targets.shape[1]]), self.part)[0]))
+        places = (targets != IGNORED).int().topk(most, dim=1).indices  # (B, K)
+        masked = targets.gather(1, places)
+        product = own(model, tokens, places, batch.visible("tokens"), batch.fields.get("segments"))
+        sampled = sample(product, batch["draws"].gather(1, places))
+        shown = torch.where(masked == IGNORED, tokens.gather(1, places), sampled)
+        return Replaced(tokens.scatter(1, places, shown), product, masked)
 
 
 class Generator(nn.Module):

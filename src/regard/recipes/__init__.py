@@ -46,6 +46,8 @@ from regard.recipes.translation import (
     wmt14_big,
 )
 from regard.recipes.word_vectors import glove, word2vec
+from regard.synonyms import RECIPES as OTHER_RECIPES
+from regard.synonyms import ours
 from regard.tasks import TASKS
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -141,7 +143,8 @@ def with_kinds(more: Kinds | None) -> Kinds:
 def find_recipe(name: str, kinds: Kinds = KINDS) -> Recipe:
     """The recipe of this name."""
     if name not in kinds["recipe"]:
-        raise UserError(f'"{name}" is no recipe.{nearest(name, kinds["recipe"])}')
+        meant = [f' Use "{other}".' for other in ours(name, OTHER_RECIPES)[:1]]
+        raise UserError(f'"{name}" is no recipe.{"".join(meant) or nearest(name, kinds["recipe"])}')
     recipe: Recipe = kinds["recipe"][name]()
     return recipe
 

@@ -216,9 +216,9 @@ def prepare(
             limit=limit,
             corruption=recipe.objective.corruption(fields),
         )
-        if recipe.objective.compares_rows and (most := max(batches.shapes))[0] < 2:
+        if recipe.objective.compares_rows and (largest := max(batches.shapes))[0] < 2:
             found = "every batch has one example, but this objective compares the examples of a batch"
-            least = 2 * max(most[1:])
+            least = 2 * max(largest[1:])
             raise UserError(f"plan.batch_tokens={recipe.plan.batch_tokens}: {found}; give {least} or more.")
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
     recipe, doubts = _with_metrics(_with_steps(recipe, len(batches) / encoded / ranks), fields, kinds)

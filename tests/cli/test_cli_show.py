@@ -118,7 +118,7 @@ def test_every_accepted_target_is_an_example(regard: Regard, monkeypatch: pytest
     title, columns, *rows = regard("show", "dates", "--example").out.splitlines()
     assert title.strip() == "dates: 10 train, 2 valid, 0 test"
     assert columns.split() == ["source", "target"]
-    assert [" ".join(row.split()) for row in rows if row.strip()] == [
+    assert [" ".join(row.split()) for row in rows[:5]] == [
         "ab x / y / z", "source 0 t", "source 1 t", "source 2 t", "source 3 t"
     ]  # fmt: skip
 

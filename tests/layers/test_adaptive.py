@@ -169,7 +169,7 @@ def test_what_makes_no_clusters_is_refused(settings: dict[str, object], message:
 
 def test_the_published_size() -> None:
     with torch.device("meta"):
-        model = SIZES["transformer-xl"].build()
+        model = SIZES["transformer-xl-large"].build()
     assert [tuple(table.weight.shape) for table in model.embedding.tokens.tables] == [
         (20000, 1024),
         (20000, 256),

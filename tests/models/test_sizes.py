@@ -19,7 +19,7 @@ PUBLISHED = {  # millions: the papers' tables, or what their public checkpoints 
     "gpt2-xl": 1558,
     "gpt3-small": 125,
     "gpt3": 175_000,
-    "transformer-xl": 285,
+    "transformer-xl-large": 285,
     "bert-base": 110,
     "bert-large": 336,
     "distilbert-base": 66,

@@ -177,12 +177,13 @@ def test_a_body_has_no_softmax(tmp_path: Path) -> None:
 def test_settings_that_are_left_out_are_those_of_the_published_model() -> None:
     reader = ConfigReader(Path("config.json"), {"model_type": "transfo-xl"})
     assert (
-        CHECKPOINT_TYPES["transfo-xl"].read_config(reader, frozenset({"crit.out_projs.0"})) == SIZES["transformer-xl"]
+        CHECKPOINT_TYPES["transfo-xl"].read_config(reader, frozenset({"crit.out_projs.0"}))
+        == SIZES["transformer-xl-large"]
     )
 
 
 def test_only_configs_that_read_back_the_same_are_written() -> None:
-    config = SIZES["transformer-xl"]
+    config = SIZES["transformer-xl-large"]
     assert isinstance(config, GptConfig)
     assert find_type(config) == "transfo-xl"
     with pytest.raises(UserError, match=r"transfo-xl.*memory_zeros=false"):

@@ -228,3 +228,16 @@ def test_a_line_of_a_megabyte_is_a_text_as_any(file: Callable[..., str]) -> None
     lines = file("heron " * 175_000 + "\n" + "a heron stood\n" * 60, "lines.txt")
     read = prepare(small("roberta", "data=lines", lines, short))
     assert read.batches.dropped == 1  # longer than the model reads
+
+
+@pytest.mark.slow
+def test_whether_a_part_follows_is_learnt_from_topics(file: Callable[..., str], tmp_path: Path) -> None:
+    """Documents of four topics: another part has another topic in three of four cases, so 87 % can be right."""
+    draw = Random(5)
+    topics = ["heron river fish water", "stone house wall door", "snow winter ice cold", "drum song voice dance"]
+    words = [draw.choice(topics).split() for _ in range(600)]
+    text = " ".join(" ".join(draw.choices(some, k=draw.randint(2, 4))) + "." for some in words for _ in range(8))
+    plan = ("plan.steps=200", "plan.evaluate=200", "plan.batch_tokens=1536", "plan.rate=5e-3", "plan.warmup=20")
+    run = Run(small("bert", file(text), "model.width=32", "model.layers=2", "model.dropout=0", *plan), tmp_path / "run")
+    scores = [event.values for event in run if type(event).__name__ == "Evaluated"][-1]
+    assert scores["sentences"] > 0.65

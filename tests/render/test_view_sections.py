@@ -1,10 +1,12 @@
 """Elements that escape their text, and sections in the terminal and as JSON."""
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -14,7 +16,7 @@ from regard.render import AttentionView, Layer
 from regard.render.formatting import Markup, lines, tag
 from regard.render.html import report_html
 from regard.render.terminal import sections_text
-from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, MarkedText, Pre, Table, Text
+from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Interlinear, Line, MarkedText, Pre, Table, Text
 
 
 def test_text_and_attributes_are_escaped_and_elements_are_not() -> None:
@@ -72,3 +74,24 @@ def test_a_marked_part_is_bold_and_keeps_its_asterisks_in_plain_text() -> None:
         console.print(sections_text([table]))
     assert "we \x1b[1m*<play>*\x1b[0m it" in captured.get()
     assert "<td>we <b>&lt;play&gt;</b> it</td>" in report_html("", [table]).replace(' class=""', "")
+
+
+def test_interlinear_lines_are_broken_at_the_width_and_escaped() -> None:
+    columns = [(f"token{n}", "masked" if n == 3 else "", "<b>" if n == 3 else "") for n in range(12)]
+    section = Interlinear("An example", ["reads", "hidden", "predicts"], columns, marked=[3], note="a note")
+    console = Console(width=60, file=io.StringIO(), record=True)
+    console.print(sections_text([section]))
+    shown = console.export_text().splitlines()
+    assert all(len(line) <= 60 for line in shown)
+    reads = [line.split()[1:] for line in shown if line.startswith("reads")]
+    assert len(reads) == 2
+    assert [token for line in reads for token in line] == [f"token{n}" for n in range(12)]
+    (hidden,) = [line for line in shown if line.startswith("hidden")]  # the second part has none
+    first = next(line for line in shown if line.startswith("reads"))
+    assert hidden.index("masked") == first.index("token3")
+    page = report_html("A page", [section])
+    assert page.count("<li") == 13
+    assert '<li class="marked">' in page
+    assert "&lt;b&gt;" in page
+    with pytest.raises(ValueError, match="every column must have 2 cells"):
+        Interlinear("", ["a", "b"], [("x",)])

@@ -251,7 +251,10 @@ def _examples(console: SafeConsole, recipe: "Recipe") -> None:
     console.print(grid(f"{recipe.name}: {sizes}", columns, rows))
     if len(corpus.train) <= PICTURED and any(issubclass(kind, TextField) for kind in task.fields.values()):
         console.print("")
-        _picture(console, recipe)
+        try:
+            _picture(console, recipe)
+        except UserError as error:  # the data can be shown, but not trained on
+            notice(f"no example is pictured: {error}")
 
 
 def _picture(console: SafeConsole, recipe: "Recipe", json: bool = False, out: Path | None = None) -> None:

@@ -50,7 +50,8 @@ class Questions:
 
     def value(self, parts: Sequence[str]) -> Asked:
         """The value of the field of the text, given its parts."""
-        return Asked(*parts)
+        question, passage = parts
+        return Asked(question, passage)
 
     def load(self) -> Corpus:
         repeated: list[str] = []  # answers of tables that occur more than once in their passages

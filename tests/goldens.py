@@ -544,7 +544,9 @@ TEXTS: dict[str, Texts] = {
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),
     ),
     "tagged": Texts("tag", CAPTIONS),
-    "questions": Texts("answer", ("Where does Bal Mir live?", "Who owns it?"), ("Bal Mir lives in Tol Sem.", "I do.")),
+    "questions": Texts(
+        "answer", ("what does the man see?", "what does the dog see?"), ("the man sees a dog.", "the dog sees a man.")
+    ),
     "entailed": Texts(
         "pair", ("the dog sees a house .\ta dog .", "a small man likes the bird .\tthe man sees a red bird .")
     ),

@@ -201,7 +201,7 @@ def test_attention_between_question_and_passage_is_recorded_and_drawn(regard: Re
     view = library.look(model, pairs[0])
     assert view.layers[0].weights == pytest.approx(tape[name][0].numpy(), abs=1e-6)
     assert "<bos>" in regard("look", folder / "run", *pairs[0]).out
-    with pytest.raises(UserError, match="two parts"):
+    with pytest.raises(UserError, match="reads question and passage"):
         library.look(model, "Where?")
 
 

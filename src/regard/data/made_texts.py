@@ -18,6 +18,7 @@ from typing import ClassVar, Literal, TypeVar
 
 from regard.data.example import Choice, Corpus, LabelledPair, Question, Tokens
 from regard.data.files import hash_text
+from regard.data.joined import ChoiceText
 from regard.data.synthetic import check_sizes
 from regard.errors import UserError
 
@@ -225,7 +226,6 @@ class MadeEntailment:
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("pair",)
-    part_columns: ClassVar[dict[str, str]] = {"first": "", "second": ""}  # of a file that a trained model reads
 
     train: int = 40_000  # number of training pairs
     valid: int = 500  # number of validation pairs; names and templates differ in the parts
@@ -270,6 +270,8 @@ class MadeChoices:
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("choice",)
+    part_columns: ClassVar[dict[str, str]] = {"context": "", "choices 1": ""}  # of a file that a trained model reads
+    value = staticmethod(ChoiceText.value)
 
     train: int = 20_000  # number of training passages
     valid: int = 500  # number of validation passages; names and templates differ in the parts

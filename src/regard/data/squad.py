@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from regard.data.example import Corpus, Question, Tokens
+from regard.data.example import Asked, Corpus, Question, Tokens
 from regard.data.files import PACKED, read_text
 from regard.data.sources import load_files
 from regard.data.tables import read_table
@@ -42,6 +42,16 @@ class Questions:
 
     def __post_init__(self) -> None:
         check_windows(self.window, self.stride)
+
+    @property
+    def part_columns(self) -> dict[str, str]:
+        """The columns of the texts that a model reads: the key of each, and its name."""
+        return {"question": self.question, "passage": self.passage}
+
+    def value(self, parts: Sequence[str]) -> Asked:
+        """The value of the field of the text, given its parts."""
+        question, passage = parts
+        return Asked(question, passage)
 
     def load(self) -> Corpus:
         repeated: list[str] = []  # answers of tables that occur more than once in their passages

@@ -54,9 +54,7 @@ class BertConfig(Shape, Facts):
     outputs: tuple[str, ...] = ("masked",)  # the output layers: masked, pooled, next, replaced
     tied: bool = True  # the masked output uses the token embeddings as its matrix
     head_activation: str = ""  # activation of the masked output; empty: that of the feed-forward layers
-    initial: float | None = (
-        0.02  # deviation of the initial weights; none: by the sizes of matrices (Glorot & Bengio 2010)
-    )
+    initial: float | None = 0.02  # deviation of the initial weights; none: by the sizes of matrices (Glorot 2010)
     mask: int = -1  # the id of the mask token, as a public checkpoint states it; -1: not stated
     specials: tuple[int, ...] = ()  # ids that are never masked, as a public checkpoint states them
 
@@ -65,6 +63,8 @@ class BertConfig(Shape, Facts):
         for field in ("vocab", "embed", "segments", "first_position"):
             if (size := getattr(self, field)) < 0:
                 raise UserError(f"model.{field}={size}: must be at least 0")
+        if self.initial is not None and not self.initial > 0:
+            raise UserError(f"model.initial={self.initial}: must be above 0, or none")
         for name in self.outputs:
             if name not in OUTPUTS:
                 raise UserError(f"model.outputs={','.join(self.outputs)}: no output {name}.{nearest(name, OUTPUTS)}")

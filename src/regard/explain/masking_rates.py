@@ -42,7 +42,20 @@ from regard.objectives.loss import cross_entropy
 from regard.report.sections import Cell, Curve, Line, Pre, Section, Table
 
 READING = """
-TODO
+More predictions in a text teach faster: with 5 % of the words, a model has seen a tenth as many as with 50 % after the
+same steps, and it predicts the fewest masked words. From 15 % on, the differences are within the noise of the seeds.
+These texts are easy: one or two words tell the answer, so that much context may be missing. No rate from 15 % on is
+shown to be the best here.
+
+The second table shows what the parts of 80/10/10 do. With masks alone, the model predicts masked words as well, but of
+the words that are shown it gives back almost none: the last states of these words were never trained. Kept words cure
+this, and random words make it harder, because then no word can be trusted. If all chosen words are kept, the model
+copies what it sees, and is worse than chance where a word is masked.
+
+The probe finds little. A model that is not trained gives nearly the same accuracy, and the differences between the ways
+to show a word are as large as the noise. So the states of unmasked words are different, but it is not shown that they
+tell less about the next word. (Devlin et al. 2019, appendix C.2, also find small differences after fine-tuning, and
+larger ones where the states are used as they are.)
 """
 SENTENCES = 4000  # of the toy corpus
 WINDOW = 40  # words that a model reads at once
@@ -158,7 +171,7 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     sections: list[Section] = [
         prose(__doc__),
         Pre(_example(text, options), "What a model reads"),
-        _table("How many words are chosen (80/10/10)", rates, lambda one: f"{one.setting.part:.0%}", note),
+        _table("How many words are chosen (80/10/10)", rates, lambda one: f"{one.setting.part:.0%}"),
         _table("What is shown in place of 15 % (mask/random/kept)", fates, lambda one: one.setting.shown, note),
         _curve(rates),
     ]
@@ -225,7 +238,7 @@ def _example(text: RunningText, options: MaskingRatesOptions) -> str:
     return "\n".join(lines)
 
 
-def _table(title: str, results: Sequence[RateResult], name: Callable[[RateResult], str], note: str) -> Table:
+def _table(title: str, results: Sequence[RateResult], name: Callable[[RateResult], str], note: str = "") -> Table:
     def cell(values: list[float], percent: bool) -> str:
         mean, sd = fmean(values), stdev(values) if len(values) > 1 else 0.0
         return f"{100 * mean:.0f} ± {100 * sd:.0f} %" if percent else f"{mean:.2f} ± {sd:.2f}"

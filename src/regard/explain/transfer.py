@@ -52,7 +52,7 @@ TODO
 MASK = len(VOCABULARY)  # the id of the mask, which is no word of the grammar
 SHAPE = Shape(width=64, heads=4, layers=2, inner=128, context=32, norm_place="pre", dropout=0.0, positions="sinusoidal")
 ROWS, LABELLED_ROWS, TESTED = 48, 16, 1000
-PRETRAIN_RATE, SCRATCH_RATE, TUNED_RATE, FROZEN_RATE = 3e-3, 3e-3, 1e-3, 3e-2
+PRETRAIN_RATE, SCRATCH_RATE, TUNED_RATE, FROZEN_RATE = 3e-3, 3e-3, 1e-3, 1e-1
 SINGULAR = {*INTRANSITIVE_VERBS[NUMBERS[0]], *TRANSITIVE_VERBS[NUMBERS[0]]}
 
 

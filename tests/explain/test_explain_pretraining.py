@@ -112,6 +112,14 @@ def test_frozen_states_do_not_change_and_fine_tuned_ones_do() -> None:
         assert same == frozen
 
 
+def test_one_half_of_the_labelled_sentences_is_of_each_class() -> None:
+    for seed, count in ((2**41 + 2, 8), (1, 3), (2, 100)):
+        assert (
+            transfer.labels_of(transfer.labelled_sentences(seed, count)).flatten().tolist()[:4] == [0, 1, 0, 1][:count]
+        )
+        assert len(transfer.labelled_sentences(seed, count)) == count
+
+
 @pytest.mark.slow
 def test_pre_training_helps_with_few_labels() -> None:
     ways = transfer.run(TransferOptions(labels=(8,), seeds=2)).data["ways"]

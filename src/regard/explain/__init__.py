@@ -176,6 +176,6 @@ TOPICS: dict[str, Topic] = {
         "about a minute",
         ("", "labels=8,16,32,64 seeds=5 -o transfer.html"),
         "transfer.md",
-        ("encoder", "causal", "state", "chance"),
+        ("state", "chance"),
     ),
 }

@@ -178,9 +178,9 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     if not options.file:
         sections.append(reading(READING, options))
     about = (
-        f"An encoder ({sizes_of(SHAPE)}) of {text.tokenizer.size} words, for each setting and each of {options.seeds} "
-        f"seeds {training_of(options.steps, options.seed)} and those after it, with {ROWS} windows of {WINDOW} words "
-        f"in a step. The text is {options.file or 'sentences about animals and their sounds'}: {len(text.train):,} "
+        f"Small encoders ({sizes_of(SHAPE)}) of {text.tokenizer.size} words, {options.seeds} for each setting, each "
+        f"{training_of(options.steps, options.seed)} or one of the seeds after it, with {ROWS} windows of {WINDOW} "
+        f"words in a step. The text is {options.file or 'sentences about animals and their sounds'}: {len(text.train):,} "
         f"words for training, {len(text.test):,} others for the test."
     )
     data: dict[str, Any] = {"steps": options.steps, "seed": options.seed, "seeds": options.seeds, "chance": common}

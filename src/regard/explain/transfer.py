@@ -98,6 +98,13 @@ def sample_sentences(seed: int, count: int, new: bool = False) -> list[list[str]
     return found
 
 
+def labelled_sentences(seed: int, count: int) -> list[list[str]]:
+    """Random sentences with labels, in turn singular and plural: among eight random ones, all may be of one class."""
+    drawn = sample_sentences(seed, 8 * count + 100)
+    by_class = [[words for words in drawn if SINGULAR.isdisjoint(words) == plural] for plural in (False, True)]
+    return [words for both in zip(*by_class) for words in both][:count]
+
+
 def padded(sentences: Sequence[Sequence[str]]) -> Tensor:
     """Sentences as tokens (B, T), between <begin> and <end>."""
     lines = [torch.tensor([IDS[BOS], *encode(words), IDS[EOS]]) for words in sentences]
@@ -149,7 +156,7 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
     rows = [[one.name, *(_mean_and_sd(one.accuracy[count]) for count in options.labels)] for one in results]
     note = (
         f"Accuracy on {TESTED:,} new sentences, mean ± standard deviation of {options.seeds} seeds, which change the "
-        "labelled sentences and the initial weights of what is new; the pre-trained models are the same for all seeds. "
+        "labelled sentences (one half of each class) and the initial weights of what is new; the pre-trained models are the same for all seeds. "
         "Chance is 50 %."
     )
     lines = [
@@ -187,7 +194,7 @@ def _learn(
         for seed in range(options.seed, options.seed + options.seeds):
             torch.manual_seed(seed)
             start = Body(SHAPE, MASK + 1) if body is None else copy.deepcopy(body)
-            sentences = sample_sentences(2**41 + seed, count)
+            sentences = labelled_sentences(2**41 + seed, count)
             classifier = fit(f"{name}, {count} labels", start, sentences, options.fit, seed, rate, report)
             with torch.no_grad(), single_thread():
                 found = classifier.eval()(tokens).argmax(-1)  # (B, 1)

@@ -166,7 +166,7 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
         f"Mean ± standard deviation of {options.seeds} seeds. “predictions” are the words to predict in a window of "
         f"{WINDOW} words. The first two measures are of {TEST_PART:.0%} masked words, the last two of texts without "
         f"masks. Chance, always the most frequent word, is {common:.0%}. The probe of a model that is not trained "
-        f"tells {untrained:.0%} of the next words, mostly from the word that is shown."
+        f"tells {untrained:.0%} of the next words, mostly from the word that is shown. The loss is in nats."
     )
     sections: list[Section] = [
         prose(__doc__),
@@ -180,8 +180,8 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     about = (
         f"Small encoders ({sizes_of(SHAPE)}) of {text.tokenizer.size} words, {options.seeds} for each setting, each "
         f"{training_of(options.steps, options.seed)} or one of the seeds after it, with {ROWS} windows of {WINDOW} "
-        f"words in a step. The text is {options.file or 'sentences about animals and their sounds'}: {len(text.train):,} "
-        f"words for training, {len(text.test):,} others for the test."
+        f"words in a step. The text is {options.file or 'sentences about animals and their sounds'}: "
+        f"{len(text.train):,} words for training, {len(text.test):,} others for the test."
     )
     data: dict[str, Any] = {"steps": options.steps, "seed": options.seed, "seeds": options.seeds, "chance": common}
     data |= {"untrained": untrained, "models": results}

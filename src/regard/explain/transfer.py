@@ -156,8 +156,8 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
     rows = [[one.name, *(_mean_and_sd(one.accuracy[count]) for count in options.labels)] for one in results]
     note = (
         f"Accuracy on {TESTED:,} new sentences, mean ± standard deviation of {options.seeds} seeds, which change the "
-        "labelled sentences (one half of each class) and the initial weights of what is new; the pre-trained models are the same for all seeds. "
-        "Chance is 50 %."
+        "labelled sentences (one half of each class) and the initial weights of what is new; the pre-trained models "
+        "are the same for all seeds. Chance is 50 %."
     )
     lines = [
         Line(

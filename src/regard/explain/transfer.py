@@ -47,7 +47,17 @@ from regard.mask import EVERYTHING, Mask
 from regard.report.sections import Curve, Line, Section, Table
 
 READING = """
-TODO
+With 8 labelled sentences, a pre-trained model is right in nine of ten new sentences, and the same network from scratch
+in seven. From scratch it needs about sixteen times as many labels to be as good. With 512 labels all networks that are
+trained whole have learnt the task, and pre-training gives nothing more: it replaces labels, and labels replace it.
+
+The frozen states of the causal model are as good as its fine-tuned ones; those of the masked model are better than
+fine-tuned ones nowhere, and stop at 97%: a linear layer does not find all that the states hold. The states of a network
+that is not trained are the level to compare with: random states of a sentence tell a lot already.
+
+With 8 labels the seeds differ by up to ten points, so the order of the four pre-trained ways is not shown there. One
+network was pre-trained of each kind, and the learning rates were chosen with other seeds than those of the table. The
+task fits what a language model of this grammar must learn. Another task may gain less.
 """
 MASK = len(VOCABULARY)  # the id of the mask, which is no word of the grammar
 SHAPE = Shape(width=64, heads=4, layers=2, inner=128, context=32, norm_place="pre", dropout=0.0, positions="sinusoidal")
@@ -157,7 +167,7 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
     note = (
         f"Accuracy on {TESTED:,} new sentences, mean ± standard deviation of {options.seeds} seeds, which change the "
         "labelled sentences (one half of each class) and the initial weights of what is new; the pre-trained models "
-        "are the same for all seeds. Chance is 50 %."
+        "are the same for all seeds. Chance is 50%."
     )
     lines = [
         Line(

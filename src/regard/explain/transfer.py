@@ -48,12 +48,12 @@ from regard.report.sections import Curve, Line, Section, Table
 
 READING = """
 With 8 labelled sentences, a pre-trained model is right in nine of ten new sentences, and the same network from scratch
-in seven. From scratch it needs about sixteen times as many labels to be as good. With 512 labels all networks that are
-trained whole have learnt the task, and pre-training gives nothing more: it replaces labels, and labels replace it.
+in seven. From scratch it needs between 4 and 16 times as many labels to be as good. With 512 labels, all networks of
+which all weights are trained have learnt the task, and pre-training gives nothing more.
 
-The frozen states of the causal model are as good as its fine-tuned ones; those of the masked model are better than
-fine-tuned ones nowhere, and stop at 97%: a linear layer does not find all that the states hold. The states of a network
-that is not trained are the level to compare with: random states of a sentence tell a lot already.
+The frozen states of the causal model are about as good as fine-tuning. Those of the masked model stop at 97%: a linear
+layer on their mean does not get more. The states of a network that is not trained are the level to compare with: a
+linear layer learns a lot from these random vectors already.
 
 With 8 labels the seeds differ by up to ten points, so the order of the four pre-trained ways is not shown there. One
 network was pre-trained of each kind, and the learning rates were chosen with other seeds than those of the table. The

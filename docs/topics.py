@@ -12,7 +12,7 @@ from pathlib import Path
 from regard.explain import TOPICS
 from regard.report.sections import paragraphs
 
-INCLUDED = re.compile(r"<!-- (topic|reading): (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
+INCLUDED = re.compile(r"<!-- (topic|reading): ([\w-]+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
 def include(page: str) -> str:

@@ -214,7 +214,7 @@ def test_pages_include_the_prose_of_topics(page: Path) -> None:
 
 def test_every_topic_is_included_in_a_page() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    assert set(re.findall(r"<!-- topic: (\w+) -->", pages)) == set(TOPICS)
+    assert set(re.findall(r"<!-- topic: ([\w-]+) -->", pages)) == set(TOPICS)
 
 
 def test_each_of_the_five_shapes_names_its_recipes() -> None:

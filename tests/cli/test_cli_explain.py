@@ -51,6 +51,8 @@ QUICK = {
     "ngrams": ["words=2", "steps=1"],
     "senses": ["steps=1"],
     "mix": ["steps=1", "fit=1"],
+    "masking-rates": ["steps=0", "seeds=1", "count=4"],
+    "transfer": ["labels=2", "seeds=1", "steps=0", "fit=0"],
 }
 
 
@@ -294,6 +296,10 @@ def test_coreference_in_the_model_of_a_run(regard: Regard, name: str) -> None:
         (["receptive", "1"], "kernel=1: give 2 to 8"),
         (["bottleneck", "width=3"], "width=3: give an even number"),
         (["forcing", "nowhere"], "nowhere"),
+        (["masking-rates", "nowhere.txt"], "nowhere.txt"),
+        (["masking-rates", "seeds=0"], "seeds=0: give 1 to 20"),
+        (["transfer", "labels="], "labels=: give at least one number"),
+        (["transfer", "labels=1"], "labels=(1,): give 2 to 10,000"),
         (["filters", "steps=0", "layer=1"], "layer=1: there are layers 0 to 0"),
     ],
 )

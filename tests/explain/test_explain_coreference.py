@@ -118,6 +118,7 @@ def test_a_head_built_to_resolve_it_is_found() -> None:
     assert best.correct.interval[0] > 0.9
     others = [one.correct.rate for one in it.scores.heads if (one.layer, one.head) != (best.layer, best.head)]
     assert others == [0.5, 0.5, 0.5]
+    assert not it.animal  # the tokenizer of these sentences does not know "animal"
     table = it.sections()[1]
     assert isinstance(table, Table)
     assert table.rows[0] == ("1", 0, "100%", "100%")

@@ -38,6 +38,8 @@ OPTIONS: dict[str, options.Options] = {  # no option has its default
     "senses": options.SensesOptions(seed=2, steps=1),
     "mix": options.MixOptions(seed=2, steps=1, fit=2),
     "filters": options.FiltersOptions(seed=2, text="a dog sees many boats .", layer=-1, steps=1),
+    "masking-rates": options.MaskingRatesOptions(seed=2, vocab=30, seeds=2, steps=1, count=5),
+    "transfer": options.TransferOptions(seed=2, labels=(3, 6), seeds=2, steps=1, fit=1),
 }
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 

@@ -7,7 +7,7 @@ from regard.explain.topic import Result, Topic
 __all__ = ["TOPICS", "Options", "Result", "Topic"]
 
 ATTENTION, TRANSFORMER, COMPARISON = "Attention", "The Transformer", "Comparison with other layers"  # groups
-RECURRENT, WORDS = "Recurrent encoder–decoders", "Words and their contexts"
+RECURRENT, WORDS, PRETRAINING = "Recurrent encoder–decoders", "Words and their contexts", "Pre-training"
 
 TOPICS: dict[str, Topic] = {
     "attention": Topic(
@@ -159,5 +159,23 @@ TOPICS: dict[str, Topic] = {
         ("", "steps=1000 -o mix.html"),
         "senses.md#a-mix-of-layers",
         ("state", "softmax", "chance", "width"),
+    ),
+    "masking-rates": Topic(
+        "masking_rates",
+        PRETRAINING,
+        options.MaskingRatesOptions(),
+        "about a minute",
+        ("", "seeds=1 steps=400 -o masking-rates.html", "book.txt vocab=2000 -o masking-rates.html"),
+        "masking-rates.md",
+        ("encoder", "loss", "nats", "state", "linear probe", "chance"),
+    ),
+    "transfer": Topic(
+        "transfer",
+        PRETRAINING,
+        options.TransferOptions(),
+        "about a minute",
+        ("", "labels=8,16,32,64 seeds=5 -o transfer.html"),
+        "transfer.md",
+        ("state", "chance"),
     ),
 }

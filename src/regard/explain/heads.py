@@ -14,6 +14,11 @@ If the model is an English one, it also reads pairs of sentences that differ onl
 which of two nouns “it” means. One half of the pairs selects the head that most often attends from “it” to the correct
 noun; the other half tests this head against chance. A causal model has not read the ending at “it”, so there the last
 word is used instead.
+
+It also reads a hundred sentences in which the subject, the verb and the object are marked. For each relation, such as
+from a verb to its subject, one half of the sentences selects the head that most often gives the largest weight to the
+right word. The other half compares it with the best fixed offset, such as “always the word to the left” (Clark et al.
+2019, §4.2).
 """
 
 import random
@@ -29,6 +34,7 @@ from regard.explain.coreference import Coreference, evaluate_coreference, layer_
 from regard.explain.experiment import sizes_of, training_of
 from regard.explain.masked_lm import ANIMALS, SHAPE, VOCABULARY, TextWeights, mask_each_word, sentence, train_encoder
 from regard.explain.options import HeadsOptions
+from regard.explain.roles import Grammar, evaluate_roles
 from regard.explain.tokenized import load_transformer, tokenize
 from regard.explain.topic import Report, Result, no_report, prose
 from regard.render import AttentionView, Layer
@@ -75,6 +81,7 @@ class Observed:
     weights: dict[str, Tensor]  # its weights, (H, T, T) by layer
     queries: Sequence[int]  # the tokens whose lines are drawn: with eight heads, the lines of all are too many
     coreference: Coreference | None = None
+    grammar: Grammar | None = None
 
 
 def run(options: HeadsOptions, report: Report = no_report) -> Result:
@@ -100,6 +107,7 @@ def run(options: HeadsOptions, report: Report = no_report) -> Result:
         Heatmaps("All heads as a picture", [heatmap]),
         Table("All heads", ["layer", "head", *STATISTICS], rows, observed.note),
         *(coreference.sections() if coreference else []),
+        *(observed.grammar.sections() if observed.grammar else []),
         *_pictures(observed, found),
     ]
     data = {
@@ -107,6 +115,7 @@ def run(options: HeadsOptions, report: Report = no_report) -> Result:
         "text": options.text,
         "heads": found,
         "coreference": coreference.numbers if coreference else None,
+        "grammar": observed.grammar.numbers if observed.grammar else None,
     }
     return Result("What heads attend to", observed.about, data, sections)
 
@@ -130,9 +139,9 @@ def _observe_small_model(options: HeadsOptions, report: Report) -> Observed:
 
 
 def _observe_model(options: HeadsOptions) -> Observed:
-    """Runs a model on a text, or on the sentences about "it"."""
+    """Runs a model on a text, or on the sentences about "it", and on the sentences with marked roles."""
     model = load_transformer(options.model)
-    coreference = evaluate_coreference(model)
+    coreference, grammar = evaluate_coreference(model), evaluate_roles(model)
     if options.text.strip():
         texts, note = [tokenize(model, options.text)], f"The text is {options.text!r}."
         shown, queries = texts[0], list(range(len(texts[0].tokens)))
@@ -147,7 +156,7 @@ def _observe_model(options: HeadsOptions) -> Observed:
             f'example: regard explain heads {options.model} "a line of text"'
         )
     weights = [(one.weights, one.separators) for one in texts]
-    return Observed(weights, f"{model.about} {note}", note, shown.pieces, shown.weights, queries, coreference)
+    return Observed(weights, f"{model.about} {note}", note, shown.pieces, shown.weights, queries, coreference, grammar)
 
 
 def head_statistics(texts: Iterable[TextWeights]) -> list[HeadStatistics]:

@@ -199,3 +199,32 @@ class MixOptions(Options):
     steps: int = 300  # training steps of the language model
     fit: int = 300  # training steps of each task
     limits: ClassVar[Limits] = {"fit": (0, 100_000)}
+
+
+@dataclass(frozen=True)
+class MaskingRatesOptions(Options):
+    """The options of the topic `masking-rates`."""
+
+    file: str = ""  # FILE: a text of yours, its words apart by spaces; empty: sentences about animals
+    vocab: int = 1000  # the most words that the models know
+    seeds: int = 3  # how many seeds each model is trained with, from `seed` on
+    steps: int = 160  # training steps of each model
+    count: int = 200  # windows of 40 words in the test
+    limits: ClassVar[Limits] = {"vocab": (10, 20_000), "seeds": (1, 20), "count": (2, 100_000)}
+    places: ClassVar[tuple[str, ...]] = ("file",)
+
+
+@dataclass(frozen=True)
+class TransferOptions(Options):
+    """The options of the topic `transfer`."""
+
+    labels: tuple[int, ...] = (8, 32, 128, 512)  # numbers of labelled sentences
+    seeds: int = 3  # how many seeds each classifier is trained with, from `seed` on
+    steps: int = 400  # training steps of each pre-trained model
+    fit: int = 80  # training steps of each classifier
+    limits: ClassVar[Limits] = {"labels": (2, 10_000), "seeds": (1, 20), "fit": (0, 100_000)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.labels:
+            raise UserError("labels=: give at least one number, such as labels=8,128.")

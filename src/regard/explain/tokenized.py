@@ -1,5 +1,6 @@
 """Loading a Transformer from a directory, and a tokenized text with the attention weights of the model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from regard.layers.transformer import Block
 from regard.models import reads_whole
 from regard.models.parts import parts
 from regard.recording import record
+from regard.render import AttentionView, Layer
 from regard.verbs import Loaded, load
 
 
@@ -41,13 +43,16 @@ class TokenizedText:
         ]
 
     def forward(self) -> None:
-        """Runs the model once on the text. For a translator the text is the source, and the target is only <bos>."""
+        """Runs the model once on the text, up to its last states: a model without an output layer has no logits.
+
+        For a translator the text is the source, and the target is only <bos>.
+        """
         tokens = torch.tensor([self.tokens])
         if not self.model.module.config.reads_source:
-            self.model.logits(tokens)
+            self.model.states(tokens)
             return
         begin = self.model.target_tokenizer.special_tokens.bos
-        self.model.logits(torch.tensor([[0 if begin is None else begin]]), source=tokens)
+        self.model.states(torch.tensor([[0 if begin is None else begin]]), source=tokens)
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:
@@ -57,6 +62,12 @@ class TokenizedText:
         with record(self.model.module, paths) as tape:
             self.forward()
         return {name: tape[name][0][..., -len(self.tokens) :] for name in tape}
+
+    def lines_from(self, title: str, layer: str, head: int, word: int) -> AttentionView:
+        """A picture of the weights of one head from the tokens of one word."""
+        from_word = torch.tensor([one == word for one in self.words])[:, None]  # (T, 1)
+        weights = (self.weights[layer][[head]] * from_word).float().numpy()
+        return AttentionView(title, self.pieces, self.pieces, [Layer(layer, weights, kept_heads=(head,))])
 
 
 def load_transformer(run: str) -> Loaded:
@@ -71,6 +82,22 @@ def expect_transformer(model: Loaded, run: str) -> Loaded:
             f"{run}: a {type(model.module).__name__} has no Transformer blocks; give another model, or none."
         )
     return model
+
+
+def tokenize_sentence(model: Loaded, words: Sequence[str], needed: Sequence[int]) -> TokenizedText | None:
+    """The tokenized words with a full stop; None if they are too long, or if a needed word cannot be recovered."""
+    sentence = " ".join(words) + "."
+    longest, (tokens,) = model.longest, model.tokenizer.encode_batch([sentence])
+    if longest is not None and len(tokens) + len(model.tokenizer.special_tokens.wrap_input([])) + 1 > longest:
+        return None
+    text = tokenize(model, sentence)
+    read = [""] * (max(text.words, default=-1) + 1)
+    for word, piece in zip(text.words, model.tokenizer.detokenizer(text.tokens)):
+        if word >= 0:
+            read[word] += piece.decode("utf-8", errors="replace").strip()
+    if len(read) < len(words):
+        return None
+    return text if all(read[at].rstrip(".").lower() == words[at].lower() for at in needed) else None
 
 
 def tokenize(model: Loaded, text: str) -> TokenizedText:

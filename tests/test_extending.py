@@ -116,7 +116,7 @@ class Squares(Objective):
     """The squared error of each number."""
 
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
-    heads: ClassVar[tuple[str, ...]] = ("vector",)
+    heads: ClassVar[tuple[str, ...]] = ("vowel-counts",)
 
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"]}
@@ -139,7 +139,7 @@ VOWEL_TASK = Task(
     fields={"text": InputText, "vowels": Vector},
     widths=widths,
     collate=collate,
-    head="vector",
+    head="vowel-counts",
     objective=Squares,
     metrics=("mean_error",),
 )
@@ -154,7 +154,7 @@ class PoolConfig(Facts):
 
     causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("vector",)
+    predicts: ClassVar[tuple[str, ...]] = ("vowel-counts",)
     one_per_text: ClassVar[bool] = True
     attention_rows: ClassVar[tuple[str, ...]] = ("pooled",)
     sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "outputs": "vowels"}
@@ -313,7 +313,7 @@ def test_parts_that_do_not_go_together_are_refused_by_name(tmp_path: Path) -> No
 class VectorHeadConfig(HeadConfig):
     """The sum of the states of a text, and a linear layer."""
 
-    predicts: ClassVar[str] = "vector"
+    predicts: ClassVar[str] = "vowel-counts"
     one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"outputs": "vowels"}
 
@@ -333,7 +333,7 @@ class VectorHead(nn.Module):
         return self.out((features * there[:, :, None]).sum(dim=1))
 
 
-HEADED = {**MINE, "head": {"vector": VectorHeadConfig}}
+HEADED = {**MINE, "head": {"vowel-counts": VectorHeadConfig}}
 SMALL = [*("model.width=16", "model.heads=2", "model.layers=1", "model.inner=32"), "model.dropout=0", "plan.rate=3e-3"]
 
 

@@ -136,6 +136,7 @@ def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
     percent = {name for name, metric in METRICS.items() if metric.format == "percent"}
     rates = {"accuracy", "recalled", "exact", "word_error", "phoneme_error", "alignment", "chance", "aer"}
     assert percent == rates | {
+        *("em", "answer_f1", "sentences", "replaced_precision", "replaced_recall"),
         "f1_micro",
         "f1_macro",
         "f1_weighted",

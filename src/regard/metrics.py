@@ -480,7 +480,7 @@ METRICS: dict[str, Metric] = {
             format="percent",
             heads=("span",),
         )
-        for name, title, score in (("em", "exact match", exact), ("answer_f1", "answer F1", word_f1))
+        for name, title, score in (("em", "exact answers", exact), ("answer_f1", "answer F1", word_f1))
     },
     "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number", "vector")),
     "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number", "vector")),

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def saved(name: str, lines: Sequence[str] = LINES) -> Path:
     config, objective = MODELS[name]
     tokenizer = train_tokenizer("word", lines, 1000)
     vocabularies = ("source_vocab", "target_vocab") if name == "transformer" else ("vocab",)
-    config = type(config)(**{**vars(config), **dict.fromkeys(vocabularies, tokenizer.size)})  # type: ignore[arg-type]
+    config = replace(config, **dict.fromkeys(vocabularies, tokenizer.size))
     data = Pairs() if name == "transformer" else Lines()
     recipe = Recipe("tiny", "a tiny one", data, config, objective, Plan(), ("perplexity",))
     run, module = Path("runs") / name, config.build()

@@ -50,6 +50,13 @@ def test_every_family_has_a_picture_of_an_example(model: str, regard: Regard) ->
     said = regard("show", "pretrain", f"model={model}", "--example", "--json")
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)
+    if found["objective"] == "replaced":  # the generator hides tokens, and the model reads what it gives for them
+        hidden, read = (found["inputs"][name] for name in ("generator", "model"))
+        assert sum(place["hidden"] == "mask" for place in hidden) == 8
+        replaced = [one["token"] != (two["predicts"] or two["token"]) for one, two in zip(read, hidden)]
+        assert [place["predicts"] == "replaced" for place in read] == replaced
+        assert any(replaced)
+        return
     places = found["inputs"]["tokens"]
     hidden = [place for place in places if place["hidden"]]
     if found["objective"] == "masked":

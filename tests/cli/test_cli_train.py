@@ -181,7 +181,7 @@ def test_a_classifier_is_a_body_under_a_head(regard: Regard, tmp_path: Path) -> 
     plan = ["plan.steps=4", "plan.evaluate=2", "plan.batch_tokens=256"]
     data = ["data.train=labelled.tsv", "data.valid=labelled.tsv"]
     said = regard("train", "classify", "model=bert", "head.pool=mean", *small, *plan, *data, "--dry-run")
-    assert "head        labels=2 pool=mean hidden=tanh inner=0 bias=true dropout=0.1" in said.out
+    assert "head        pool=mean hidden=tanh inner=0 bias=true dropout=0.1 labels=2" in said.out
     shown = json.loads(regard("show", "classify", "model=bert", "head.pool=mean", "--json").out)
     assert (shown["head.pool"], shown["head.labels"]) == ("mean", 0)
     assert json.loads(regard("show", "classify", "--json").out)["head"] is None

@@ -24,6 +24,7 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "answer": "Answer: a question and a passage in, the span that answers it out",
     "classify": "Classify: a text, two texts or choices in, a label or a number out",
     "similarity": "Similarity: two texts in, a number out",
+    "embed": "Embed: a text in, a vector out",
     "tag": "Tag: a text in, a tag for each word out",
     "neighbours": "Word vectors: which words are near a word",
     "caption": "Caption: an image or a clip in, a text out",

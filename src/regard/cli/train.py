@@ -93,6 +93,8 @@ def train(
       regard train classify data.train=opinions.tsv from=runs/ulmfit
       regard train pair data.train=entailment.tsv from=bert/ plan.rate=3e-5 plan.epochs=3
       regard train similarity data.train=pairs.csv data.first=sentence1 data.second=sentence2 data.number=score
+      regard train answer data.train=train-v2.0.json from=bert/
+      regard train embed data.train=pairs.tsv from=minilm/
       regard train tag data.train=train.txt data.valid=valid.txt from=vectors.txt
       regard train word2vec data.train=book.txt
       regard train elmo data.train=lines.txt
@@ -383,7 +385,7 @@ def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
         *NEXT.get(verb, (gives + " | {me} {verb} {run}",)),
         "{me} ladder {recipe}" if outcome.recipe.name in LADDERS else "{me} eval {run}" + EVAL.get(verb, ""),
     ]
-    first, second = map(shlex.quote, parts[:2])
+    first, second, *_ = map(shlex.quote, [*parts, ""])
     words = {
         "first": first,
         "second": second,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.data.fields import LabelField, TagsField
-from regard.data.joined import ChoiceText, inputs_of
+from regard.data.joined import JoinedText, inputs_of
 from regard.tasks import Task
 from regard.training.evaluate import TOKEN_HEADS
 from regard.verbs.answering import SENTENCE_END
@@ -30,7 +30,7 @@ def _guess(model: Loaded, examples: Sequence[Any]) -> str:
     if model.task.head == "span" and examples:
         none = sum(not one.answers for one in examples) / len(examples)
         return f"Chance: a model that always gives no answer has exact match {none:.1%}."
-    if isinstance(model.joined_text, ChoiceText) and examples:
+    if model.task.head == "choice" and examples:
         right = sum(1 / len(one.text) for one in examples) / len(examples)
         return f"Chance: a model that chooses at random has accuracy {right:.1%}."
     labels = next(((name, each) for name, each in model.fields.items() if isinstance(each, LabelField)), None)
@@ -41,9 +41,6 @@ def _guess(model: Loaded, examples: Sequence[Any]) -> str:
         return f"Chance: a model that gives each text “{answer}” alone, the most frequent label, has micro F1 {f1:.1%}."
     if labels is not None and examples:
         return _class_chance(model.task, labels[1], [getattr(one, labels[0]) for one in examples])
-    if model.task.head == "choice" and examples:
-        count = len(examples[0].text)
-        return f"Chance: a model that takes one of the {count} choices at random has accuracy {1 / count:.1%}."
     targets = [getattr(one, [*model.fields][-1]) for one in examples] if model.task.head in ("number", "keys") else []
     if targets and model.task.head == "number":
         guess = f"always answers {np.mean(targets):.4g}, the mean"
@@ -63,19 +60,19 @@ def _guess(model: Loaded, examples: Sequence[Any]) -> str:
 
 def _overlap(model: Loaded, examples: Sequence[Any]) -> str:
     """The score of a guess from the number of words that two texts share; empty for other tasks."""
-    if model.joined_text is None or not examples:
+    if not any(isinstance(each, JoinedText) for each in model.fields.values()) or not examples:
         return ""
     if model.task.head == "span":
         found = sum(_shares_most(one.question, one.passage, one.answers) for one in examples) / len(examples)
         return f"The sentence that shares most words with the question has the answer in {found:.1%} of all questions."
-    if isinstance(model.joined_text, ChoiceText):
+    if model.task.head == "choice":
         right = 0.0
         for one in examples:
             shared = [_shared(choice, context) for context, choice in one.text]
             right += (shared[one.label] == max(shared)) / shared.count(max(shared))
         share = f"{right / len(examples):.1%}"
         return f"The choice that shares the largest part of its words with the context is right in {share}."
-    if model.task.head == "class":
+    if model.task.head == "class" and len(inputs_of(examples[0].text)[0]) > 1:
         classes = defaultdict[float, Counter[str]](Counter)
         for one in examples:
             first, second = inputs_of(one.text)[0][:2]

@@ -1,4 +1,4 @@
-"""How many words to mask, and what to show in their place: 15 % and 80/10/10.
+"""How many words to mask, and what to show in their place.
 
 A masked language model (BERT, Devlin et al. 2019, §3.1) chooses 15 % of the words of a text and learns to predict these
 from the others. If few words are chosen, a text gives few predictions to learn from. If many are chosen, little context

@@ -6,7 +6,7 @@ from regard.data.made_texts import MadeAnswers, MadeChoices, MadeEntailment
 from regard.data.squad import Questions
 from regard.models import BertConfig
 from regard.objectives import Classification, SpanAnswers
-from regard.recipes.recipe import Plan, Recipe
+from regard.recipes.recipe import FINETUNE, Plan, Recipe
 
 # A Transformer that learns to compare two texts within minutes on a CPU. Its attention depends on distances, and its
 # initial weights are larger than BERT's, which suit greater widths.
@@ -34,6 +34,7 @@ def answer() -> Recipe:
             steps=4000, batch_tokens=8192, rate=5e-4, schedule="linear", evaluate=200, patience=10, select="answer_f1"
         ),
         metrics=("em", "answer_f1"),
+        finetune=FINETUNE,
     )
 
 

@@ -5,7 +5,7 @@ from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.heads import CrfHeadConfig
 from regard.models import BiLstmConfig, KimConfig, StructuredConfig
 from regard.objectives import BinaryAnswers, Classification, Regression
-from regard.recipes.recipe import Plan, Recipe
+from regard.recipes.recipe import FINETUNE, Plan, Recipe
 
 
 def classify() -> Recipe:
@@ -23,6 +23,7 @@ def classify() -> Recipe:
         objective=Classification(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="accuracy"),
         metrics=("accuracy",),
+        finetune=FINETUNE,
     )
 
 
@@ -41,6 +42,7 @@ def multilabel() -> Recipe:
         objective=BinaryAnswers(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="f1_micro"),
         metrics=("f1_micro", "f1_macro"),
+        finetune=FINETUNE,
     )
 
 
@@ -57,6 +59,7 @@ def rate() -> Recipe:
         objective=Regression(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5),
         metrics=("mse", "pearson", "spearman"),
+        finetune=FINETUNE,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
 from regard.models import StructuredConfig
 from regard.objectives import Classification, Regression
-from regard.recipes.recipe import Plan, Recipe
+from regard.recipes.recipe import FINETUNE, Plan, Recipe
 
 PLAN = Plan(steps=2000, batch_tokens=2048, rate=2e-3, evaluate=200, patience=5)
 
@@ -15,9 +15,8 @@ def pair() -> Recipe:
 
     The file is a table with the columns `data.first`, `data.second` and `data.label`, or has
     label<TAB>first<TAB>second on each line. The model reads both texts as one, with a special token between them.
-    `model=bert` or `model=gpt` trains a Transformer. `from=DIR` starts from a model that was trained on other text; it
-    needs a lower rate: `plan.rate=5e-5 plan.epochs=3`. `objective.language=0.5` adds the loss of a language model
-    (`model=gpt`).
+    `model=bert` or `model=gpt` trains a Transformer. `from=DIR` starts from a model that was trained on other text.
+    `objective.language=0.5` adds the loss of a language model (`model=gpt`).
     """
     return Recipe(
         name="pair",
@@ -27,6 +26,7 @@ def pair() -> Recipe:
         objective=Classification(),
         plan=replace(PLAN, select="accuracy"),
         metrics=("accuracy",),
+        finetune=FINETUNE,
     )
 
 
@@ -34,8 +34,8 @@ def similarity() -> Recipe:
     """A number for each of your own pairs of texts, such as how similar they are: `data.train=FILE`.
 
     The file is a table with the columns `data.first`, `data.second` and `data.number`, or has
-    number<TAB>first<TAB>second on each line. `from=DIR` starts from a model that was trained on other text; it needs a
-    lower rate: `plan.rate=5e-5 plan.epochs=3`. `data.both_orders=true` reads each pair in both orders, as GPT does.
+    number<TAB>first<TAB>second on each line. `from=DIR` starts from a model that was trained on other text.
+    `data.both_orders=true` reads each pair in both orders, as GPT does.
     """
     return Recipe(
         name="similarity",
@@ -45,6 +45,7 @@ def similarity() -> Recipe:
         objective=Regression(),
         plan=replace(PLAN, select="spearman"),
         metrics=("pearson", "spearman"),
+        finetune=FINETUNE,
     )
 
 
@@ -54,7 +55,7 @@ def choice() -> Recipe:
     The file is a table with the columns `data.context`, `data.choices` (several) and `data.label`, or has
     label<TAB>context<TAB>choice<TAB>choice … on each line. The label is the number, the letter or the text of the right
     choice. The model gives each context with one of its choices a logit. `from=DIR` starts from a model that was
-    trained on other text; it needs a lower rate: `plan.rate=5e-5 plan.epochs=3`.
+    trained on other text.
     """
     return Recipe(
         name="choice",
@@ -64,4 +65,5 @@ def choice() -> Recipe:
         objective=Classification(),
         plan=replace(PLAN, select="accuracy"),
         metrics=("accuracy",),
+        finetune=FINETUNE,
     )

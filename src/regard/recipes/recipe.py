@@ -55,6 +55,8 @@ from regard.tasks import Task, fits, reads_inputs
 
 Schedule = Literal["constant", "linear", "cosine", "triangular", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
+# Settings that fine-tune a Transformer for a whole text (Devlin et al. 2019, appendix A.3).
+FINETUNE = ("plan.rate=5e-5", "plan.schedule=linear", "plan.epochs=3", "plan.decay=0.01")
 VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
 # The names of data and objectives in settings and in recipe.json.
@@ -233,9 +235,7 @@ class Recipe:
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
     head: Annotated[Any | None, Table("head")] = None  # the output layer; none: that of the model, or of the task
-    finetune: tuple[
-        str, ...
-    ] = ()  # settings of a run that trains a model of another kind (from=DIR); it may change them
+    finetune: tuple[str, ...] = ()  # settings of a run that fine-tunes a Transformer (from=DIR); it may change them
 
     def __repr__(self) -> str:
         parts = ", ".join(type(part).__name__ for part in (self.data, self.model, self.objective))

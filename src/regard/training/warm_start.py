@@ -212,7 +212,7 @@ def warm_started(
     kept = offered is not None and offered is head
     if offered is not None:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: offered}}
-    advised = () if is_kind(body, type(recipe.model)) else recipe.finetune
+    advised = recipe.finetune if body.finetunes else ()
     advised = tuple(one for one in advised if not (offered is not None and one.startswith("head=")))
     given = given._replace(finetune=_finetuning((*advised, *given.finetune), body, data, stated, tables))
     try:

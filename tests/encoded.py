@@ -11,6 +11,8 @@ from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer
 from regard.tasks import TASKS, Task
 
 Ids = Sequence[int]
+# Settings of the recipe `pretrain`: a masked language model of lines, without a question about sentences.
+MASKED_LINES = ("data=lines", "model=bert", "model.segments=0", "objective=masked", "metrics=perplexity")
 
 
 def flat(lists: Sequence[Ids]) -> Flat:

@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 
+from encoded import MASKED_LINES
 from matlab import mat_file
 from regard import Penalty, Run, align, caption, classify, embed, fill, generate, load, look, record, score, translate
 from regard.config import override
@@ -89,6 +90,8 @@ CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 m
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
 CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
+PRETRAIN = "data.train=book.txt data.vocab=80"
+MASKED = " ".join(MASKED_LINES)
 XL = f"{BOOK} {GPT} data.window=24 model.positions=xl"
 
 
@@ -149,7 +152,33 @@ CASES: dict[str, Case] = {
     "ulmfit": Case(
         "ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"
     ),
-    "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
+    "pretrain": Case("pretrain", f"{PRETRAIN} {STACK} model.context=32", "masks"),
+    "pretrain-albert": Case(
+        "pretrain",
+        f"{PRETRAIN} model=albert objective=masked objective.sentences=order objective.words=true objective.static=2 "
+        f"{STACK} model.embed=8 model.context=32 {TEN}",
+        "masks",
+    ),
+    "pretrain-electra": Case(
+        "pretrain",
+        f"{PRETRAIN} model=electra objective=replaced objective.width=0.5 metrics=accuracy,replaced_recall "
+        f"{STACK} model.embed=8 model.context=32 {TEN}",
+        "originals",
+        stop=4,
+    ),
+    "pretrain-t5": Case(
+        "pretrain",
+        f"{PRETRAIN} model=t5 objective=spans metrics=perplexity data.window=24 data.vocab=190 {STACK} "
+        f"model.readout_scale=0.25 {TEN}",
+        "gaps",
+    ),
+    "pretrain-lstm": Case(
+        "pretrain",
+        f"{PRETRAIN} model=masked-lstm objective=masked metrics=perplexity data.window=24 {RECURRENT} {TEN} "
+        "plan.epsilon=1e-3",
+        "masks",
+    ),
+    "masked": Case("pretrain", f"{MASKED} data.tokens=bpe {LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "tag": Case(
         "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
@@ -212,8 +241,9 @@ CASES: dict[str, Case] = {
         f"{TEN} model.norm_place=post model.groups=1 model.score=additive objective.ratio=0.8"
     ),
     "masked-words": Case(
-        "masked",
-        f"{LINES} {STACK} data.tokens=word model.context=32 model.norm_place=pre model.embed=8 objective.smoothing=0.1",
+        "pretrain",
+        f"{MASKED} {LINES} {STACK} data.tokens=word model.context=32 model.norm_place=pre model.embed=8 "
+        "objective.smoothing=0.1",
         "masks",
     ),
 }
@@ -341,6 +371,7 @@ def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
 VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     "translate": _of_translator,
     "language": _of_writer,
+    "detect": lambda model, texts: {"score": _scores(model, texts.given), "look": _looked(look(model, texts.given[1]))},
     "both": lambda model, texts: {"score": _scores(model, texts.given), "embed": _vectors(model, texts)},
     "caption": _of_captioner,
     "fill": _of_filler,
@@ -435,8 +466,10 @@ TEXTS: dict[str, Texts] = {
     "moves": Texts("caption", ("a square moves right then up", "a cross moves left then down then right")),
     "scenes": Texts("caption", ("a red circle above a blue square", "a small white ring left of a green cross")),
     "both": Texts("both", ("the dog", "a small man", "the", "a bird sees", "an unseen word")),
+    "originals": Texts("detect", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),
+    "gaps": Texts("fill", ("the <extra_id_0> sees", "a <extra_id_0> dog <extra_id_1>", "<extra_id_0>")),
     "masks": Texts(
         "fill",
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),

@@ -363,7 +363,21 @@ def test_a_head_of_its_own_reads_a_body_of_ours(body: str, tmp_path: Path) -> No
 
 def test_a_head_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     wrong = replace(vowels(), model=regard.MODELS["seq2seq"](), head=VectorHeadConfig())
-    names = ("rnn", "lstm", "gru", "elmo", "tcn", "lstmn", "structured", "kim", "bilstm", "gpt", "bert", "context2vec")
+    names = (
+        "rnn",
+        "lstm",
+        "gru",
+        "elmo",
+        "tcn",
+        "lstmn",
+        "structured",
+        "kim",
+        "bilstm",
+        "gpt",
+        "bert",
+        "context2vec",
+        "masked-lstm",
+    )
     bodies = " or ".join(f"model={name}" for name in names)
     message = rf"model=seq2seq: does not fit data=spellings; use {bodies}\."
     with pytest.raises(regard.UserError, match=message):

@@ -314,6 +314,27 @@ METRICS: dict[str, Metric] = {
         format="percent",
         sums=("right",),
     ),
+    **{
+        f"replaced_{name}": Metric(
+            f"{name} of replaced tokens",
+            "sums",
+            lambda sums, counts, of=of: sums["detected"] / sums[of] if sums[of] else None,  # type: ignore[misc]
+            lower_is_better=False,
+            format="percent",
+            sums=("detected", of),
+            heads=("replaced",),
+        )
+        for name, of in (("precision", "flagged"), ("recall", "replaced"))
+    },
+    "sentences": Metric(
+        "sentence accuracy",
+        "sums",
+        lambda sums, counts: sums["sentences_right"] / counts["sentences"] if counts.get("sentences") else None,
+        lower_is_better=False,
+        format="percent",
+        sums=("sentences_right",),
+        heads=("masked",),
+    ),
     "recalled": Metric(
         "recalled",
         "sums",

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 from regard.checkpoint import FORMAT, check_format, read_step
 from regard.config import Kinds, from_json, to_json
-from regard.data.fields import Field, LabelField, TextField, in_direction
+from regard.data.fields import Field, LabelField, TextField, in_direction, read_tokenizer
+from regard.data.public_tokenizers import read_tokenizers
 from regard.data.spelled import field_kinds
-from regard.data.tokenizers import check_vocab
+from regard.data.tokenizers import Tokenizer, check_vocab
 from regard.errors import UserError
-from regard.file_io import RESTORE, check_finite, load_tensors, read_json
+from regard.file_io import RESTORE, check_finite, load_tensors, read_json, read_object
 from regard.layers.init import SkipInit, empty_weights
+from regard.pretrained import is_public
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
 
@@ -63,6 +65,23 @@ def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
                 found = f"{field.size} class names, but the model has {outputs} outputs"
             raise UserError(f"{field_path(folder, name)}: {found}; {RESTORE}.")
     return fields
+
+
+def given_tokenizer(path: str) -> Tokenizer:
+    """The tokenizer of the text, or of the target, of a run or of a public checkpoint (`data.tokenizer`)."""
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"data.tokenizer={path}: no such directory; give a run, or a public checkpoint.")
+    if is_public(folder):
+        return read_tokenizers(folder, read_object(folder / "config.json"))[1]
+
+    def read(step: Path) -> Tokenizer:
+        texts = [place for name in ("text", "target") if (place := field_path(step, name)).is_file()]
+        if not texts:
+            raise UserError(f"data.tokenizer={path}: this run has no tokenizer of a text; give another one.")
+        return read_tokenizer(texts[0])
+
+    return read_step(folder, read)
 
 
 def field_path(folder: Path, name: str) -> Path:

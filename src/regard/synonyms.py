@@ -97,6 +97,14 @@ OPTIONS = {
     "--tokens": "per_token token_logprobs",
     "from=DIR": "checkpoint init init_from load model_name_or_path pretrained pretrained_model warm_start finetune",
 }
+# A recipe with its model → other words for it.
+RECIPES = {
+    "pretrain model=bert": "masked mlm masked_lm masked_language_model bert run_mlm",
+    "pretrain model=gpt": "gpt clm causal_lm causal_language_model run_clm",
+    "pretrain model=roberta": "roberta",
+    "pretrain model=albert": "albert",
+    "pretrain model=transformer-xl": "transformer_xl transfo_xl",
+}
 # The names that a message uses for a kind of model that has better known names.
 KNOWN_AS = {"recurrent": ("rnn", "lstm", "gru")}
 

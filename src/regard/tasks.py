@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,14 @@ from regard.data.fields import (
     MaskedText,
     NumberField,
     NumbersField,
+    SpanSource,
+    SpanTarget,
     TagsField,
     TargetText,
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
-from regard.data.streams import RunningText
+from regard.data.streams import MaskedRunningText, RunningText, SpanRunningSource
 from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
@@ -36,6 +38,8 @@ from regard.objectives import (
     NegativeSampling,
     Recall,
     Regression,
+    ReplacedTokens,
+    SpanCorruption,
     TeacherForcing,
 )
 
@@ -59,6 +63,7 @@ class Task:
     head: str  # what the model must predict; the configs of models list in `predicts` what they can
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
+    made: tuple[str, ...] = ()  # the fields that are made by the corruption of an objective, see `Objective.makes`
     rows: Callable[[Columns, int], list[Row]] = one_row
     validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
@@ -121,13 +126,27 @@ def aligned_translation(rows: Rows, widths: Mapping[str, int], random: np.random
 
 
 def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
-    """A text that is read whole. A corrupted text has targets; one without them has nothing to predict."""
+    """A text that is read whole. A corrupted text has targets; one without them has nothing to predict.
+
+    A text of two parts also has segments, and one target for the question about its parts (`SentencePairs`).
+    """
     fields = {"tokens": rows.padded("text", widths["text"])}
     counts = {"tokens": int(rows.lengths("text").sum()), "targets": 0}
     if rows.has("targets"):
         fields["targets"] = rows.padded("targets", widths["text"], IGNORED)
         counts["targets"] = int((fields["targets"] != IGNORED).sum())
+    if rows.has("next"):
+        fields["segments"] = rows.padded("segments", widths["text"])
+        fields["next"] = rows.padded("next", 1, IGNORED)[:, 0]
+        counts["next"] = int((fields["next"] != IGNORED).sum())
     return Batch(fields, {"tokens": rows.real("text", widths["text"])}, counts)
+
+
+def with_draws(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A text that is read whole, and the number by which the token of each masked place is sampled."""
+    batch = whole_text(rows, widths, random)
+    draws = {"draws": rows.padded("draws", widths["text"])} if rows.has("draws") else {}
+    return replace(batch, fields={**batch.fields, **draws})
 
 
 def words_in_context(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
@@ -267,6 +286,58 @@ TASKS: dict[str, Task] = {
         head="masked",
         objective=MaskedTokens,
         metrics=("perplexity",),
+    ),
+    "replaced": Task(
+        name="replaced",
+        verb="score",
+        fields={"text": MaskedText},
+        widths=_axes("text"),
+        collate=with_draws,
+        head="replaced",
+        objective=ReplacedTokens,
+        metrics=("accuracy", "replaced_precision", "replaced_recall"),
+    ),
+    "masked running": Task(
+        name="masked running",
+        verb="fill",
+        fields={"text": MaskedRunningText},
+        widths=_axes("text"),
+        collate=whole_text,
+        head="masked",
+        objective=MaskedTokens,
+        metrics=("perplexity",),
+    ),
+    "replaced running": Task(
+        name="replaced running",
+        verb="score",
+        fields={"text": MaskedRunningText},
+        widths=_axes("text"),
+        collate=with_draws,
+        head="replaced",
+        objective=ReplacedTokens,
+        metrics=("accuracy", "replaced_precision", "replaced_recall"),
+    ),
+    "infill": Task(
+        name="infill",
+        verb="fill",
+        fields={"source": SpanSource, "target": SpanTarget},
+        widths=_axes("source", predicted="target"),
+        collate=translation,
+        head="target",
+        objective=SpanCorruption,
+        metrics=("perplexity",),
+        made=("target",),
+    ),
+    "infill running": Task(
+        name="infill running",
+        verb="fill",
+        fields={"source": SpanRunningSource, "target": SpanTarget},
+        widths=_axes("source", predicted="target"),
+        collate=translation,
+        head="target",
+        objective=SpanCorruption,
+        metrics=("perplexity",),
+        made=("target",),
     ),
     "context": Task(
         name="context",

@@ -195,7 +195,7 @@ def test_a_classifier_is_a_body_under_a_head(regard: Regard, tmp_path: Path) -> 
     assert "weights taken; replaced by new ones: head.hidden, head.out\n" in said.out
 
     masked = ["data.train=lines.txt", "data.tokens=word", *small, *plan, "--out", "masked"]
-    assert regard("train", "masked", *masked).code == 0
+    assert regard("train", "pretrain", "model=roberta", "data=lines", *masked).code == 0
     said = regard("train", "classify", "from=masked", *data, *plan, "plan.freeze=1", "plan.unfreeze=1", "--out", "run")
     assert said.code == 0
     assert "weights taken; new: head.hidden, head.out; not used: masked, masked.dense, masked.norm" in said.out
@@ -324,8 +324,10 @@ def test_running_text_says_something_in_the_end(regard: Regard, tmp_path: Path) 
 def test_gaps_are_filled_in_the_end(regard: Regard, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("the owl sat very still\nthe mouse sat too\n" * 30, encoding="utf-8")
     model = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=32", "model.context=32"]
-    data = ["data.train=lines.txt", "data.tokens=word"]
-    said = regard("train", "masked", *data, *model, "plan.steps=4", "plan.warmup=1", "plan.evaluate=4", "--out", "run")
+    data = ["model=roberta", "data=lines", "data.train=lines.txt", "data.tokens=word"]
+    said = regard(
+        "train", "pretrain", *data, *model, "plan.steps=4", "plan.warmup=1", "plan.evaluate=4", "--out", "run"
+    )
     assert (said.code, said.err) == (0, "")
     (command,) = [line for line in said.out.splitlines() if "regard fill run" in line]
     assert "[MASK]" in command

@@ -9,6 +9,7 @@ import random
 import re
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.data.fields import read_tokenizer
+from regard.data.joined import JoinedText
 from regard.data.public_builders import read_sentencepiece
 from regard.data.public_tokenizers import read_tokenizers
 from regard.data.tokenizers import SpecialTokens, check_vocab, train_tokenizer
@@ -253,6 +255,28 @@ def test_special_tokens_of_an_input_are_the_references(case: Case) -> None:
     assert reader.wrap_input(reader.encode(text)) == case.reference(text)["input_ids"]
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "xlm-roberta", "t5"])
+def test_two_texts_are_joined_as_by_the_references(made: Callable[[str], Case], name: str) -> None:
+    case, texts = made(name), ("The ferry leaves at seven", "café and, the")
+    field = JoinedText(case.ours)
+    ids, segments = field.encode([texts])[0].T.tolist()
+    assert ids == case.reference(*texts)["input_ids"]
+    assert segments == case.reference(*texts, return_token_type_ids=True)["token_type_ids"]
+    whole = len(ids)
+    for longest in range(6, whole):  # the longest text is cut first
+        for pair in (texts, texts[::-1], (texts[0], texts[0])):
+            cut = case.reference(*pair, truncation="longest_first", max_length=longest)["input_ids"]
+            assert replace(field, longest=longest).encode([pair])[0][:, 0].tolist() == cut
+
+
+def test_two_texts_of_a_language_model_are_joined_by_its_end(made: Callable[[str], Case]) -> None:
+    field, (one, other) = JoinedText(made("gpt2").ours), ("The ferry", "leaves")
+    ends, (first, second) = made("gpt2").ours.special_tokens.eos, made("gpt2").ours.encode_batch([one, other])
+    assert field.encode([(one, other)])[0][:, 0].tolist() == [ends, *first, ends, *second, ends]
+    with pytest.raises(UserError, match="no special token to separate two texts"):
+        JoinedText(made("openai-gpt").ours).encode([(one, other)])
+
+
 def test_ids_from_a_tokenizer_json_are_the_same(case: Case, tmp_path: Path) -> None:
     if case.kind == "marian":
         pytest.skip("Marian has none")
@@ -306,7 +330,7 @@ def test_special_tokens_of_each_type(made: Callable[[str], Case]) -> None:
     assert made("bert").ours.special_tokens == SpecialTokens(pad=0, bos=2, eos=3, unk=1, mask=4, prefix=2, suffix=3)
     assert made("gpt2").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=0)
     assert made("openai-gpt").ours.special_tokens == SpecialTokens(pad=0, bos=None, eos=None, unk=0)
-    assert made("t5").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=1, unk=2, suffix=1)
+    assert made("t5").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=1, unk=2, suffix=1, second_segment=0)
     roberta = made("roberta").ours.special_tokens
     assert (roberta.prefix, roberta.suffix, roberta.mask, roberta.pad) == (0, 2, 4, 1)
 

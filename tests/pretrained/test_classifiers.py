@@ -215,7 +215,7 @@ def test_a_checkpoint_without_a_masked_head_gets_a_new_one(opinions: Path, tmp_p
     start = warm_start_from(tmp_path / "written")
     (tmp_path / "lines.txt").write_text("\n".join(LINES * 4))
     recipe, given = warm_started(
-        find_recipe("masked"), [*SHORT, f"data.train={tmp_path / 'lines.txt'}"], start, "written"
+        find_recipe("pretrain"), [*SHORT, "data=lines", f"data.train={tmp_path / 'lines.txt'}"], start, "written"
     )
     run = Run(recipe, tmp_path / "masked", init=given)
     assert run.transfer is not None

@@ -10,6 +10,7 @@ from regard.errors import UserError
 from regard.metrics import METRICS
 from regard.models import (
     CELLS,
+    FAMILIES,
     MODELS,
     SIZES,
     BertConfig,
@@ -68,7 +69,7 @@ def test_every_setting_of_every_kind_has_a_description(part):
 def test_every_part_has_one_name():
     assert KINDS["data"] is DATA
     assert KINDS["objective"] is OBJECTIVES
-    assert KINDS["model"].keys() == MODELS.keys() | CELLS.keys() | SIZES.keys() | {"vectors"}  # of a file
+    assert KINDS["model"].keys() == MODELS.keys() | CELLS.keys() | FAMILIES.keys() | SIZES.keys() | {"vectors"}
     assert MODELS.items() <= KINDS["model"].items()
     for table in ("data", "model", "objective", "node"):
         classes = [kind for kind in KINDS[table].values() if isinstance(kind, type)]
@@ -168,7 +169,7 @@ def test_recipes_take_either_family(name, model, task):
 
 def test_the_model_decides_between_the_tasks_of_lines():
     assert find_task(find_recipe("text"), KINDS).name == "language"
-    assert find_task(find_recipe("masked"), KINDS).name == "masked"
+    assert find_task(find_recipe("pretrain"), KINDS).name == "masked running"
     filled = override(find_recipe("text"), ["model=bert", "objective=masked"], KINDS)
     assert find_task(filled, KINDS).name == "masked"
     assert isinstance(filled.objective, MaskedTokens)
@@ -176,8 +177,10 @@ def test_the_model_decides_between_the_tasks_of_lines():
         find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
         UserError,
-        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=elmo or",
+        match="model=captioner: does not fit data=lines; use model=seq2seq or model=gnmt or model=convs2s or",
     ):
+        find_task(override(find_recipe("text"), ["model=captioner"], KINDS), KINDS)
+    with pytest.raises(UserError, match="objective=teacher: does not fit model=seq2seq; use objective=spans"):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
     with pytest.raises(UserError, match="model=bigram: does not fit data=labelled; use model=rnn or model=lstm or"):
         find_task(change(find_recipe("classify"), ["model=bigram"], KINDS), KINDS)
@@ -197,7 +200,7 @@ def test_metrics_that_do_not_fit_the_model_are_left_out_unless_stated():
 @pytest.mark.parametrize("name", SIZES)
 def test_published_sizes_are_trained_on_the_vocabulary_of_the_data(name):
     kind = type(SIZES[name])
-    recipe = {GptConfig: "text", BertConfig: "masked"}.get(kind, "translate")
+    recipe = {GptConfig: "text", BertConfig: "pretrain"}.get(kind, "translate")
     made = override(find_recipe(recipe), [f"model={name}", "model.dropout=0.25"], KINDS).model
     assert type(made) is kind
     assert (made.width, made.layers, made.dropout) == (SIZES[name].width, SIZES[name].layers, 0.25)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from encoded import flat, labelled_columns, pair_columns, rows_of, text_columns, whole_columns
 from regard.data.batches import IGNORED, Batches, collate
-from regard.data.corruption import MaskTokens
+from regard.data.corruption import MaskAndDraw, MaskTokens
 from regard.data.flat import Columns, Flat, FlatBuilder, Row, Rows
+from regard.data.span_corruption import CorruptSpans
 from regard.data.tokenizers import BOS, EOS, SpecialTokens
 from regard.models import MODELS
 from regard.tasks import TASKS, Task, task_of
@@ -43,6 +44,8 @@ CELLS = numbers(np.arange(3 * 49 * 2, dtype=np.float32).reshape(3, 49, 2))
 CAPTIONS = pair_columns([(text, text[:2]) for text in TEXTS])["target"]
 BYTES = {"caption": {"source"}, "caption-clip": {"source"}}  # the tensors of pixels
 FLOATS = {
+    "replaced": {"draws"},
+    "replaced running": {"draws"},
     "recognise": {"tokens"},
     "frames": {"tokens"},
     "labels": {"targets"},
@@ -62,6 +65,11 @@ COLUMNS: Mapping[str, Columns] = {
     "two-way language": text_columns(TEXTS),
     "two-way running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
+    "masked running": whole_columns(TEXTS, SPECIAL),
+    "replaced": whole_columns(TEXTS, SPECIAL),
+    "replaced running": whole_columns(TEXTS, SPECIAL),
+    "infill": pair_columns([(text, []) for text in TEXTS]),
+    "infill running": pair_columns([(text, []) for text in TEXTS]),
     "context": text_columns(TEXTS, SPECIAL),
     "words": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
@@ -78,9 +86,10 @@ COLUMNS: Mapping[str, Columns] = {
 
 def made(task: Task, rows: list[Row]) -> Sequence[Row]:
     """The rows as training has them."""
-    if task.name != "masked":
-        return rows
-    return MaskTokens(4, 12, SPECIAL.ids, 0.5)(Rows.of(rows), np.random.default_rng(1))
+    masks = MaskTokens(4, 12, SPECIAL.ids, 0.5)
+    spans = CorruptSpans((12, 13, 14), begin=(1,), end=(2,))
+    corruption = {"masked": masks, "replaced": MaskAndDraw(masks)}.get(task.head, spans if task.made else None)
+    return rows if corruption is None else corruption(Rows.of(rows), np.random.default_rng(1))
 
 
 def test_every_task_is_under_its_name_and_has_columns_here() -> None:
@@ -112,7 +121,7 @@ def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
         assert not real[len(rows) :].any()
         assert not filled[input_][len(rows) :].any()
         assert filled.counts[input_] == int(real.sum())
-    if name != "masked":  # its masks are drawn for all rows together
+    if TASKS[name].head not in ("masked", "replaced") and not TASKS[name].made:  # drawn for all rows together
         for field in exact.fields:
             torch.testing.assert_close(filled[field][: len(rows)], exact[field], atol=0, rtol=0, equal_nan=True)
     nothing = collate(made(task, fillers), task)

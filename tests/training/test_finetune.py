@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from encoded import MASKED_LINES
 from regard.config import override
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
@@ -58,7 +59,8 @@ def data(tmp_path: Path) -> dict[str, str]:
 
 
 def made(name: str, *settings: str) -> Recipe:
-    return override(find_recipe(name), [*settings, *SHORT], KINDS)
+    kind = MASKED_LINES if name == "pretrain" else ()
+    return override(find_recipe(name), [*kind, *settings, *SHORT], KINDS)
 
 
 def weights(run: Path, step: int = 4) -> bytes:
@@ -68,7 +70,7 @@ def weights(run: Path, step: int = 4) -> bytes:
 KNOWN: list[tuple[Callable[..., Any], str, str, type]] = [
     (marian, "translate", "pairs.tsv", TransformerConfig),
     (gpt2, "text", "lines.txt", GptConfig),
-    (bert, "masked", "lines.txt", BertConfig),
+    (bert, "pretrain", "lines.txt", BertConfig),
 ]
 
 
@@ -113,7 +115,7 @@ def test_what_was_tuned_is_used_as_any_run(data: dict[str, str], tmp_path: Path)
     assert translation.text
     assert (score(runs["translate"], [(LINES[0], LINES[0].upper())])[0].logps < 0).all()
     assert generate(runs["text"], ["the grey"], limit=5)[0].tokens
-    assert fill(runs["masked"], ["the [MASK] heron stood"])[0].masks
+    assert fill(runs["pretrain"], ["the [MASK] heron stood"])[0].masks
 
 
 def test_training_makes_it_better(data: dict[str, str], tmp_path: Path) -> None:

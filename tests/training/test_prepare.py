@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from encoded import MASKED_LINES
 from regard.config import override
 from regard.data.streams import Windows
 from regard.data.tokenizers import EOS, train_tokenizer
@@ -104,7 +105,7 @@ def test_a_vocabulary_has_the_size_of_the_tokenizer(lines: str) -> None:
 
 
 def test_gaps_are_filled_with_the_mask_of_the_tokenizer(lines: str, tmp_path: Path) -> None:
-    recipe = made("masked", lines, *SMALL)
+    recipe = made("pretrain", *MASKED_LINES, lines, "data.tokens=bpe", *SMALL)
     found = prepare(recipe)
     config, tokenizer = found.config, found.fields["text"].tokenizer
     special = tokenizer.special_tokens
@@ -197,5 +198,5 @@ def test_examples_leave_room_for_their_marks(tmp_path: Path) -> None:
     path.write_text("".join("a" * n + "\n" for n in range(25, 40)) + "b\n")
     chars = (f"data.train={path}", f"data.valid={path}", "data.tokens=char")
     spoken = prepare(made("text", *chars, "model=gpt", *SMALL)).batches
-    filled = prepare(made("masked", *chars, *SMALL)).batches
+    filled = prepare(made("pretrain", *MASKED_LINES, *chars, *SMALL)).batches
     assert [spoken.dropped, filled.dropped] == [8, 9]  # of 32 places the beginning takes one; begin and end take two

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from encoded import MASKED_LINES
 from regard.config import override
 from regard.data.sources import Pairs
 from regard.data.streams import Book
@@ -109,13 +110,15 @@ def test_a_module_that_is_both_new_and_unused_is_replaced() -> None:
 
 def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path):
     """Settings that fit only together: the recipe's own model could not have this objective."""
-    made = override(find_recipe("masked"), [f"data.train={tmp_path / 'pairs.tsv'}", "data.tokens=char"], KINDS)
+    made = override(find_recipe("pretrain"), [*MASKED_LINES, f"data.train={tmp_path / 'pairs.tsv'}"], KINDS)
     small = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=16", "model.context=32"]
     recipe()  # which writes the file
     list(Run(override(replace(made, plan=PLAN), small, KINDS), tmp_path / "masked"))
     chosen, _ = warm_started(find_recipe("text"), ["objective=masked"], warm_start_from(tmp_path / "masked"), "masked")
     assert find_task(chosen, KINDS).verb == "fill"
-    message = "from=masked: a model of the kind bert does not fit objective=teacher; use the recipe masked."
+    message = (
+        "from=masked: a model of the kind bert does not fit objective=teacher; use the recipe pretrain data=lines."
+    )
     with pytest.raises(UserError, match=message):
         warm_started(find_recipe("text"), [], warm_start_from(tmp_path / "masked"), "masked")
 
@@ -160,7 +163,7 @@ def under_a_head(texts: dict[str, str], given: Path, out: Path, *settings: str) 
 
 
 GIVEN: dict[str, tuple[str, list[str], tuple[str, ...]]] = {  # the recipe, its settings, what is not used of the model
-    "masked": ("masked", ["data.tokens=word", *SMALL], ("masked", "masked.dense", "masked.norm")),
+    "masked": ("pretrain", [*MASKED_LINES, "data.tokens=word", *SMALL], ("masked", "masked.dense", "masked.norm")),
     "lines": ("text", ["model=gpt", "data.tokens=word", *SMALL], ()),
     "untied": ("text", ["model=gpt", "data.tokens=word", "model.tied=no", *SMALL], ("readout_",)),
     "running": ("text", ["model=gpt", "data=book", "data.tokens=word", *SMALL], ()),
@@ -196,7 +199,7 @@ def test_a_body_is_put_under_a_class_head(name: str, texts: dict[str, str], tmp_
 def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
     texts: dict[str, str], tmp_path: Path
 ) -> None:
-    given = pretrained("masked", [texts["lines"], "data.tokens=word", *SMALL], tmp_path / "given")
+    given = pretrained("pretrain", [texts["lines"], *MASKED_LINES, "data.tokens=word", *SMALL], tmp_path / "given")
     list(under_a_head(texts, given, tmp_path / "first", "head.pool=mean", "plan.steps=2"))
     first = load(tmp_path / "first", "cpu").module
 
@@ -221,8 +224,8 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
     wolf = under_a_head(texts, tmp_path / "first", tmp_path / "wolf", *data, "head=class")
     assert wolf.prepared.fields["label"].names == ("fox", "wolf")
 
-    settings = [texts["lines"], "plan.threads=1", "plan.device=cpu"]
-    back, init = warm_started(find_recipe("masked"), settings, warm_start_from(tmp_path / "first"), "first")
+    settings = [texts["lines"], "data=lines", "plan.threads=1", "plan.device=cpu"]
+    back, init = warm_started(find_recipe("pretrain"), settings, warm_start_from(tmp_path / "first"), "first")
     masked = Run(back, tmp_path / "masked", init=init)
     assert masked.transfer is not None
     assert masked.transfer.new == ("masked", "masked.dense", "masked.norm")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from encoded import MASKED_LINES
 from regard.cli.progress import _started
 from regard.config import override
 from regard.data.fields import TextField
@@ -42,6 +43,7 @@ def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, 
 
 STACK = "model.width=8 model.heads=2 model.layers=1 model.inner=8"
 PAIRED = ("translate", "data.source_tokens=word data.target_tokens=word")
+MASKED = " ".join(MASKED_LINES)
 VECTORS = {  # recipe, settings, and the embedding that starts from the file
     "seq2seq": (*PAIRED, "model.width=8 model.embed=8", "encoder.embedding"),
     "transformer": (*PAIRED, f"model=transformer {STACK}", "source_embedding.tokens"),
@@ -50,8 +52,8 @@ VECTORS = {  # recipe, settings, and the embedding that starts from the file
     "lstm": ("text", "data.tokens=word", "model=lstm model.width=8 model.embed=8", "embedding"),
     "gpt": ("text", "data.tokens=word", f"model=gpt {STACK}", "embedding.tokens"),
     "running": ("text", "data=book data.window=16 data.tokens=word", f"model=gpt {STACK}", "embedding.tokens"),
-    "bert": ("masked", "data.tokens=word", STACK, "embedding.tokens"),
-    "albert": ("masked", "data.tokens=word", f"{STACK} model.width=12 model.embed=8", "embedding.tokens"),
+    "bert": ("pretrain", f"{MASKED} data.tokens=word", STACK, "embedding.tokens"),
+    "albert": ("pretrain", f"{MASKED} data.tokens=word", f"{STACK} model.width=12 model.embed=8", "embedding.tokens"),
     "structured": ("classify", "data.tokens=word", "model=structured model.width=8 model.embed=8", "embedding"),
     "headed": ("classify", "data.tokens=word", f"model=bert {STACK}", "body.embedding.tokens"),
 }
@@ -65,7 +67,7 @@ def word_files(tmp_path):
     for name, text in {
         "translate": [f"{line}\t{line}" for line in lines],
         "text": lines,
-        "masked": lines,
+        "pretrain": lines,
         "classify": [f"{'good' if n % 2 else 'bad'}\t{line}" for n, line in enumerate(lines)],
     }.items():
         (tmp_path / f"{name}.tsv").write_text("\n".join(text) + "\n")
@@ -106,7 +108,7 @@ def test_word_vectors_that_do_not_fit_are_refused(recipe, word_files):
         ("text", "data.tokens=char model=gpt", STACK, "data.tokens=char has no words"),
         ("text", "data.tokens=word model=gpt", STACK.replace("width=8", "width=6"), "set model.width=8"),
         ("text", "data.tokens=word", "model.width=8 model.embed=6", "model.embed=6: the vectors .* set model.embed=8"),
-        ("masked", "data.tokens=word", STACK.replace("width=8", "width=6"), "set model.embed=8"),
+        ("pretrain", f"{MASKED} data.tokens=word", STACK.replace("width=8", "width=6"), "set model.embed=8"),
         ("text", "model=gpt model.softmax=adaptive model.cutoffs=4", STACK, "set model.softmax=plain"),
     ]:
         file = word_files / f"{kind}.tsv"

@@ -15,6 +15,9 @@ from regard.cli.lines import text_chunks
 if TYPE_CHECKING:
     from regard.verbs import Scored
 
+# What each factor of the probability of a text is, by how the model reads it.
+FORWARD, BACKWARD, ORIGINAL = "p(piece | before)", "p(piece | after)", "p(original)"
+
 
 def score(
     run: options.Run,
@@ -39,8 +42,9 @@ def score(
     piece has no probability; a line of one such piece has no perplexity (-). With --tokens each piece has a line of its
     own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability. A model
     that reads backward predicts each piece from those after it, and the beginning last; the pieces stay in reading
-    order. A model of both directions gives its backward answer after its forward one, in three more columns. A blank
-    line is answered by a blank line. The perplexity of all lines goes to standard error.
+    order. A model of both directions gives its backward answer after its forward one, in three more columns. ELECTRA
+    tells how probable it is that each piece is the original one, and was not replaced. A blank line is answered by a
+    blank line. The perplexity of all lines goes to standard error.
 
     \b
     Examples:
@@ -51,11 +55,12 @@ def score(
     from regard import verbs
     from regard.metrics import perplexity
     from regard.render.formatting import format_number
+    from regard.verbs.scoring import can_score
 
     def cells(one: "Scored") -> list[str]:
         more = [] if one.backward is None else [one.backward]
         if tokens:
-            chains = (_chain(each, backward or each is not one) for each in (one, *more))
+            chains = (_chain(each, factor if each is one else BACKWARD) for each in (one, *more))
             return [line for chain in chains for line in chain]
         found = []
         for each in (one, *more):
@@ -64,8 +69,8 @@ def score(
         return found
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("score", (model.module.config.causal and not model.reads_images) or bool(model.halves))
-    backward = model.reads_backward
+    model.expect("score", can_score(model))
+    factor = BACKWARD if model.reads_backward else ORIGINAL if model.predicts("replaced") else FORWARD
     total, count, single = 0.0, 0, 0
     for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):
         scored = verbs.score(model, chunk.texts, batch_tokens)
@@ -81,7 +86,7 @@ def score(
         notice(f"{lines} of one token: it has no probability, as this model has no begin token before it")
 
 
-def _chain(one: "Scored", backward: bool) -> Iterator[str]:
+def _chain(one: "Scored", factor: str) -> Iterator[str]:
     """p(text) = Π p(piece | the pieces before it): the factors, and their product so far.
 
     Read backward, a piece is predicted from the pieces after it; the lines stay in reading order.
@@ -89,7 +94,7 @@ def _chain(one: "Scored", backward: bool) -> Iterator[str]:
     from regard.render.formatting import format_number
 
     wide = max(map(cell_len, [*one.pieces, "piece"]))
-    yield f"{'piece':<{wide}}  {'p(piece | after)' if backward else 'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
+    yield f"{'piece':<{wide}}  {factor:>17}  {'ln p':>12}  {'sum':>12}"
     formulas = one.formulas or [""] * len(one.pieces)
     for piece, logp, total, formula in zip(one.pieces, one.logps, accumulate(map(float, one.logps)), formulas):
         pad = " " * (wide - cell_len(piece))

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.completion import recipe_names
-from regard.cli.console import SafeConsole, grid
+from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.lines import print_line
 from regard.cli.options import all_kinds
 from regard.errors import UserError
@@ -28,6 +28,7 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "eval": "Sequences of numbers: a class, a number, or an answer at each step; regard eval measures the model",
 }
 EXAMPLES = 5
+PICTURED = 50_000  # training examples; of more, no example is pictured, since all would have to be encoded
 TIMES = ("step", "kind", "seconds", "training", "notes")  # of a line of metrics.jsonl, beside its scores
 
 
@@ -42,8 +43,11 @@ def show(
     ] = None,
     settings: options.Settings = None,
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw the learning rate over the steps.")] = False,
-    example: Annotated[bool, typer.Option("--example", help="Show some of its training data.")] = False,
+    example: Annotated[
+        bool, typer.Option("--example", help="Show training data, and one example as the model reads it.")
+    ] = False,
     json: options.Json = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Of --example: write a page, one .html file.")] = None,
 ) -> None:
     """List the recipes, or every setting of one: its value, the values that are allowed, what it does.
 
@@ -56,6 +60,7 @@ def show(
       regard show dates
       regard show dates plan.schedule=linear --schedule
       regard show dates --example
+      regard show pretrain model=bert data.train=text.txt --example -o example.html
       regard show runs/dates
     """
     from regard.config import tree
@@ -85,6 +90,12 @@ def show(
         raise UserError(f"{settings[0]}: the settings of the run {name} are fixed; leave it out, or name a recipe.")
     recipe = stored_recipe(run, kinds) if run else change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
+    if out is not None and (not example or out.suffix.lower() != ".html"):
+        cure = "the page is HTML; end its name in .html" if example else "only --example writes a page; add it"
+        raise UserError(f"--out {out}: {cure}.")
+    if example and (json or out is not None):
+        _picture(console, recipe, json, out)
+        return
     if json:
         values = {setting.name: setting.value for setting in tree(recipe)}
         print_line({**_progress(run, recipe), "changed": changed(recipe), "settings": values} if run else values)
@@ -217,11 +228,18 @@ def bars(values: list[float], height: int) -> list[str]:
 
 
 def _examples(console: SafeConsole, recipe: "Recipe") -> None:
+    from regard.data.fields import TextField
+    from regard.data.sources import Lines
+    from regard.data.streams import Book
     from regard.recipes import find_task
 
+    if isinstance(recipe.data, Book | Lines):  # a text, of which five lines say little
+        _picture(console, recipe)
+        return
     corpus = recipe.data.load()
     sizes = ", ".join(f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test"))
-    columns = list(find_task(recipe, all_kinds()).fields)
+    task = find_task(recipe, all_kinds())
+    columns = list(task.fields)
     rows = []
     for example in corpus.train[:EXAMPLES]:
         texts = {column: [getattr(example, column)] for column in columns}
@@ -229,6 +247,27 @@ def _examples(console: SafeConsole, recipe: "Recipe") -> None:
             texts["target"] += getattr(example, "others", ())  # all targets that are accepted
         rows.append([" / ".join(map(_shown, texts[column])) for column in columns])
     console.print(grid(f"{recipe.name}: {sizes}", columns, rows))
+    if len(corpus.train) <= PICTURED and any(issubclass(kind, TextField) for kind in task.fields.values()):
+        console.print("")
+        _picture(console, recipe)
+
+
+def _picture(console: SafeConsole, recipe: "Recipe", json: bool = False, out: Path | None = None) -> None:
+    """One example as the model reads it: on the terminal, as JSON, or as a page."""
+    from dataclasses import asdict
+
+    from regard.render.html import save_report
+    from regard.render.terminal import sections_text
+    from regard.report.example import example_picture
+
+    found = example_picture(recipe, all_kinds())
+    if json:
+        print_line(asdict(found))
+    if out is not None:
+        saved = save_report(out, f"{recipe.name}: one example", found.sections())
+        notice(f"the page: {saved}")
+    if not json and out is None:
+        console.print(sections_text(found.sections()))
 
 
 def _shown(value: Any) -> str:

@@ -41,6 +41,15 @@ class Text:
 
     text: str
 
+    @property
+    def source(self) -> str:
+        """The text as the source of a task that makes its targets of it, by hiding parts."""
+        return self.text
+
+    @property
+    def target(self) -> str:
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
 class LabelledText:

@@ -29,6 +29,7 @@ from regard.file_io import RESTORE, read_json, write_text
 MANY = 20  # so many classes are never too many
 AT_ONCE = 500  # examples that are encoded at a time: lists of Python numbers take twenty times the memory of an array
 UNBOUNDED = 100_000  # tokens, for data without a limit of its own: every character or phoneme there is
+SENTINELS = 100  # tokens that stand for hidden spans, as many as T5 has
 MASK = "[MASK]"  # how a masked token is written in a text
 
 Alignment = tuple[Unit, frozenset[tuple[int, int]]]  # what the links join, and the links (source unit, target unit)
@@ -72,11 +73,15 @@ class TextField:
 
     tokenizer: Tokenizer
     mask: ClassVar[str | None] = None  # how a masked token is written, for fields that have one
+    sentinels: ClassVar[int] = 0  # the number of tokens that stand for hidden spans, for fields that have them
+    shares: ClassVar[str] = ""  # the field whose tokenizer this one has, too; empty: none
+    running: ClassVar[bool] = False  # whether all examples together are one text, which is read in windows
 
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
         """Train the tokenizer that `data.NAME_tokens` or `data.tokens` names, with at most `data.vocab` tokens."""
-        return cls(train_tokenizer(_token_kind(data, name), values, getattr(data, "vocab", UNBOUNDED), mask=cls.mask))
+        kind, vocab = _token_kind(data, name), getattr(data, "vocab", UNBOUNDED)
+        return cls(train_tokenizer(kind, values, vocab, mask=cls.mask, sentinels=cls.sentinels))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -131,6 +136,21 @@ class TargetText(TextField):
     def room(self, longest: int) -> int:
         """One more than special tokens leave: a model never reads the last token of a text that it generates."""
         return super().room(longest) + 1
+
+
+class SpanSource(InputText):
+    """A text that a model reads with some spans hidden, each by a sentinel."""
+
+    sentinels = SENTINELS
+
+
+class SpanTarget(TargetText):
+    """The hidden spans of a text, which a model generates. A corruption makes them, so that examples have none."""
+
+    shares = "source"
+
+    def encode(self, values: Sequence[str]) -> list[list[int]]:
+        return [[] for _ in values]
 
 
 @dataclass(frozen=True)
@@ -392,9 +412,17 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: 
     for name, kind in kinds.items():
         if joint is not None and issubclass(kind, TextField):
             fields[name] = kind(joint)
+        elif issubclass(kind, TextField) and isinstance(shared := fields.get(kind.shares), TextField):
+            fields[name] = kind(shared.tokenizer)
         else:
             fields[name] = kind.fit((getattr(example, name) for example in examples), name, data)
     return fields
+
+
+def running_field(fields: Mapping[str, Field]) -> tuple[str, TextField] | None:
+    """The name and the field of the running text of a task; None if its examples are texts of their own."""
+    texts = ((name, each) for name, each in fields.items() if isinstance(each, TextField) and each.running)
+    return next(texts, None)
 
 
 def in_direction(fields: Mapping[str, Field], direction: Direction) -> dict[str, Field]:

@@ -14,6 +14,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,13 @@ from regard.data.tokenizers import (
     UnknownFunction,
     rust_encode_function,
     rust_unknown_function,
+    sentinel,
 )
 from regard.errors import UserError, nearest
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SETTINGS_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+MOST_SENTINELS = 1000  # more than any vocabulary has
 ADDED_TOKEN_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")  # options of an added token
 
 
@@ -47,6 +50,8 @@ class TokenizerType:
     build: BuildTokenizer
     settings: dict[str, Any] = field(default_factory=dict)
     wrapping: tuple[str, str] = ("", "")  # the roles of the special tokens before and after an input
+    between: tuple[str, ...] = ()  # the roles of the special tokens between two texts; none: as `SpecialTokens` says
+    second_segment: int = 1  # the segment (token_type_id) of the second text
 
 
 BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
@@ -58,18 +63,19 @@ ALBERT = {**BERT, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk
 T5 = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 GPT2 = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
 CLS_SEP = ("cls_token", "sep_token")
+TWO_SEP = ("sep_token", "sep_token")
 
 _bert = TokenizerType(("vocab.txt",), builders.wordpiece, BERT, CLS_SEP)
 TOKENIZER_TYPES = {
     "bert": _bert,
     "distilbert": _bert,
     "electra": _bert,
-    "roberta": TokenizerType(("vocab.json", "merges.txt"), builders.byte_level, FAIRSEQ, CLS_SEP),
+    "roberta": TokenizerType(("vocab.json", "merges.txt"), builders.byte_level, FAIRSEQ, CLS_SEP, TWO_SEP, 0),
     "gpt2": TokenizerType(("vocab.json", "merges.txt"), builders.byte_level, GPT2),
     "openai-gpt": TokenizerType(("vocab.json", "merges.txt"), builders.word_end_bpe, {"unk_token": "<unk>"}),
     "albert": TokenizerType(("spiece.model",), builders.albert, ALBERT, CLS_SEP),
-    "xlm-roberta": TokenizerType(("sentencepiece.bpe.model",), builders.xlm_roberta, FAIRSEQ, CLS_SEP),
-    "t5": TokenizerType(("spiece.model",), builders.t5, T5, ("", "eos_token")),
+    "xlm-roberta": TokenizerType(("sentencepiece.bpe.model",), builders.xlm_roberta, FAIRSEQ, CLS_SEP, TWO_SEP, 0),
+    "t5": TokenizerType(("spiece.model",), builders.t5, T5, ("", "eos_token"), second_segment=0),
     "marian": TokenizerType(("source.spm", "target.spm", "vocab.json"), builders.t5, T5, ("", "eos_token")),
 }
 WITH_SOURCE = ("t5", "marian", "pegasus")  # types with a source and a target
@@ -235,6 +241,7 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
         return number
 
     prefix, suffix = map(role, tokenizer_type.wrapping)
+    between = [token for token in map(role, tokenizer_type.between) if token is not None]
     pad, eos, unk = role("pad_token"), role("eos_token"), role("unk_token")
     bos = prefix if prefix is not None else role("bos_token")
     if config["model_type"] in ("t5", "marian"):
@@ -248,6 +255,9 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
         mask=role("mask_token"),
         prefix=prefix,
         suffix=suffix,
+        separator=tuple(between),
+        second_segment=tokenizer_type.second_segment,
+        sentinels=tuple(takewhile(lambda found: found is not None, map(id_of, map(sentinel, range(MOST_SENTINELS))))),
     )
 
 

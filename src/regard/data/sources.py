@@ -50,7 +50,7 @@ class Pairs:
 class Lines:
     """Your own text for a language model: each line of a file, or each cell of a column, is an example."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("language", "two-way language", "masked", "context")
+    tasks: ClassVar[tuple[str, ...]] = ("language", "two-way language", "masked", "replaced", "infill", "context")
 
     train: str = ""  # the file of the training text
     valid: str = ""  # the file of the validation text; if empty, 2 % of the training lines are held out
@@ -58,6 +58,7 @@ class Lines:
     text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
     tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the most tokens
+    tokenizer: str = ""  # a run, or a public checkpoint, whose tokenizer is used; empty: one is trained on the lines
 
     def load(self) -> Corpus:
         return load_files(self.train, self.valid, self.test, self._read, {})

@@ -6,7 +6,7 @@ one shape.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from regard.data.batches import FILLER, IGNORED, Batch
+from regard.data.batches import FILLER, IGNORED, Batch, Collation, Corruption
 from regard.data.download import CURE
 from regard.data.example import Corpus, Text, Tokens
-from regard.data.fields import TextField
+from regard.data.fields import MaskedText, SpanSource, TextField
 from regard.data.files import find_data, opened, read_text
-from regard.data.flat import Lengths, Values, digest
+from regard.data.flat import Lengths, Rows, Values, digest
 from regard.data.text_files import Report, TextExamples, TextFile, passages
 from regard.data.token_files import SMALL, encode_pieces, encode_text, token_file, token_key, token_path
 from regard.data.tokenizers import PAD, Tokenizer
@@ -37,13 +37,20 @@ LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewe
 class Book:
     """Your own running text: one file, read as a whole with its line ends."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("running", "two-way running")
+    tasks: ClassVar[tuple[str, ...]] = (
+        "running",
+        "two-way running",
+        "masked running",
+        "replaced running",
+        "infill running",
+    )
 
     train: str = ""  # the training text
     valid: str = ""  # the validation text; empty: the last tenth of the training text
     test: str = ""  # the test text; may be empty
     tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the largest size of the vocabulary
+    tokenizer: str = ""  # a run, or a public checkpoint, whose tokenizer is used; empty: one is trained on the text
     window: int = 0  # tokens of a window; 0: the model's context
     order: Literal["random", "contiguous"] = "random"  # order of the windows; contiguous: each continues the one before
     spread: float = 0.0  # contiguous: about the standard deviation of the lengths of windows, as a part of data.window
@@ -149,9 +156,23 @@ def tokenizer_sample(data: Any, examples: TextExamples, report: Report | None = 
 class RunningText(TextField):
     """A running text, whose tokenizer adds no bos and no eos."""
 
+    running: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         special_tokens = replace(self.tokenizer.special_tokens, bos=None, eos=None)
         object.__setattr__(self, "tokenizer", replace(self.tokenizer, special_tokens=special_tokens))
+
+
+class MaskedRunningText(MaskedText):
+    """A running text whose windows are read whole, between prefix and suffix, with a token that masks others."""
+
+    running = True
+
+
+class SpanRunningSource(SpanSource):
+    """A running text whose windows are read with some spans hidden."""
+
+    running = True
 
 
 class Windows:
@@ -259,6 +280,119 @@ class Streams(Windows):
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the batches of the first epoch."""
         return [(self._rows, int(length)) for length in np.unique(np.diff(self._cut(0)[1]))]
+
+
+class WindowRows(Windows):
+    """Batches of a text for training: windows that become rows, as lines do, which a task corrupts and collates.
+
+    The text is cut into windows of equal length, each between the special tokens of its field, that fill `window`
+    places of the model after the corruption. Every epoch has each window once, in random order; the first ones of the
+    order come again to fill the last batch. `batch(step)` depends only on the seed and the step.
+    """
+
+    def __init__(
+        self,
+        text: Values,
+        field: TextField,
+        task: Collation,
+        window: int,
+        budget: int,
+        seed: int,
+        key: str = "",
+        corruption: Corruption | None = None,
+        name: str = "text",
+    ) -> None:
+        if budget < window:
+            raise UserError(f"plan.batch_tokens={budget}: less than one window of {window} tokens; give that or more.")
+        if not len(text):
+            raise UserError("data: the text has no tokens; give a longer data.train.")
+        self._text, self._seed, self._key = text, seed, key
+        self._field, self._task, self._corruption, self._name = field, task, corruption, name
+        self._length = min(window_length(field, task, corruption, window, name), len(text))
+        self._count = -(-len(text) // self._length)
+        widths = _widths(field, task, corruption, [self._length], name)
+        self._widths = {axis: int(lengths[0]) for axis, lengths in widths.items()}
+        self._rows = min(budget // max(self._widths.values()), self._count)
+        self._latest = (0, self._order(0))
+
+    def __len__(self) -> int:
+        return -(-self._count // self._rows)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self._rows, *self._widths.values())]
+
+    def batch(self, step: int) -> Batch:
+        epoch, place = divmod(step, len(self))
+        if epoch != self._latest[0]:
+            self._latest = (epoch, self._order(epoch))
+        numbers = self._latest[1][(place * self._rows + np.arange(self._rows)) % self._count]
+        starts = np.minimum(numbers * self._length, len(self._text) - self._length)
+        rows = window_rows(self._text, self._field, starts, np.full(self._rows, self._length), self._name)
+        random = np.random.default_rng((self._seed, step, 1))
+        if self._corruption is not None:
+            rows = self._corruption(rows, random)
+        return replace(self._task.collate(rows, self._widths, random), rows=numbers.tolist())
+
+    def part(self, number: int, parts: int) -> Iterator[Batch]:
+        first, end = (-(-n * len(self) // parts) for n in (number, number + 1))  # rounded up
+        return map(self.batch, range(first, end))
+
+    def _order(self, epoch: int) -> Lengths:
+        """The numbers of the windows in the order of an epoch."""
+        return np.random.default_rng((self._seed, epoch)).permutation(self._count)
+
+
+def _widths(
+    field: TextField, task: Collation, corruption: Corruption | None, lengths: Sequence[int], name: str
+) -> Mapping[str, Lengths]:
+    """The axes of a batch of windows that have so many tokens of the text."""
+    read = {name: np.asarray(lengths) + len(field.wrap([]))}
+    return task.widths(read if corruption is None else corruption.lengths(read))
+
+
+def window_length(
+    field: TextField, task: Collation, corruption: Corruption | None, window: int, name: str = "text"
+) -> int:
+    """The most tokens of a text that fill no more than `window` places of a batch, special tokens included."""
+    lengths = range(1, 2 * window + 2)  # a corruption may shorten a row, but not to less than half
+    widths = np.max([*_widths(field, task, corruption, lengths, name).values()], axis=0)
+    if not (fitting := np.flatnonzero(widths <= window)).size:
+        least = f"give {widths[0]} or more"
+        raise UserError(f"data.window={window}: special tokens leave no room for a token of the text; {least}.")
+    return lengths[fitting[-1]]
+
+
+def window_rows(text: Values, field: TextField, starts: Lengths, lengths: Lengths, name: str = "text") -> Rows:
+    """Rows of windows of a text, each between the special tokens of the field; `name` is that of the field."""
+    around = field.wrap([-1])
+    at = around.index(-1)  # where the window stands
+    before, after = np.array(around[:at], np.int64), np.array(around[at + 1 :], np.int64)
+    parts = [
+        part
+        for start, length in zip(starts.tolist(), lengths.tolist())
+        for part in (before, text[start : start + length], after)
+    ]
+    whole = lengths + len(before) + len(after)
+    return Rows({name: (np.concatenate(parts).astype(np.int64), np.cumsum(whole) - whole, whole)})
+
+
+def rows_in_order(
+    text: Values,
+    field: TextField,
+    task: Collation,
+    corruption: Corruption | None,
+    window: int,
+    budget: int,
+    name: str = "text",
+) -> Iterator[Rows]:
+    """Rows of a text for evaluation: windows in order, so that every token is in one window; the last may be short."""
+    length = window_length(field, task, corruption, window, name)
+    count = max(1, budget // window)
+    starts = np.arange(0, len(text), length)
+    for first in range(0, len(starts), count):
+        some = starts[first : first + count]
+        yield window_rows(text, field, some, np.minimum(len(text) - some, length), name)
 
 
 def in_order(text: Values, window: int, budget: int, stride: int | None = None) -> Iterator[Batch]:

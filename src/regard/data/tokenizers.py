@@ -55,10 +55,34 @@ class SpecialTokens:
     # Around an input: a text that an encoder reads whole, or the prompt of a language model ([CLS] and [SEP] of BERT).
     prefix: int | None = None
     suffix: int | None = None
+    separator: tuple[int, ...] = ()  # between two parts of an input (</s> </s> of RoBERTa); empty: the suffix, or eos
+    second_segment: int = 1  # the segment of what comes after the first separator; that before it is 0
+    sentinels: tuple[int, ...] = ()  # each replaces a span of tokens, in this order (Raffel et al. 2020, §3.1.4)
 
     def wrap_input(self, ids: list[int]) -> list[int]:
         """The ids of an input: prefix, text, suffix."""
         return [token for token in (self.prefix, *ids, self.suffix) if token is not None]
+
+    def join_input(self, parts: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+        """The ids of an input of several parts, and the segment of each id: prefix A separator B suffix.
+
+        A vocabulary without prefix and suffix, as that of a language model, has bos and eos in their places: the start,
+        delimiter and extract tokens of GPT (Radford et al. 2018, §3.3).
+        """
+        first = self.bos if self.prefix is None and self.suffix is None else self.prefix
+        last = self.eos if self.suffix is None else self.suffix
+        between = self.separator or tuple(token for token in (last,) if token is not None)
+        if not between and len(parts) > 1:
+            raise UserError(
+                "the tokenizer has no special token to separate two texts (no sep_token and no eos_token); "
+                "use a model whose tokenizer has one."
+            )
+        ids, segments = [] if first is None else [first], [] if first is None else [0]
+        for place, part in enumerate(parts):
+            after = between if place < len(parts) - 1 else () if last is None else (last,)
+            ids += [*part, *after]
+            segments += [self.second_segment if place else 0] * (len(part) + len(after))
+        return ids, segments
 
     def wrap_target(self, ids: list[int]) -> list[int]:
         """The ids of a target: bos, text, eos. A decoder reads all but the last and predicts all but the first."""
@@ -67,7 +91,7 @@ class SpecialTokens:
     @property
     def ids(self) -> tuple[int, ...]:
         """All special tokens but `unk`, which stands for some token of a text."""
-        found = {self.pad, self.bos, self.eos, self.mask, self.prefix, self.suffix}
+        found = {self.pad, self.bos, self.eos, self.mask, self.prefix, self.suffix, *self.separator, *self.sentinels}
         return tuple(sorted(token for token in found if token is not None))
 
     @property
@@ -226,19 +250,26 @@ class Tokenizer:
             ) from error
 
 
+def sentinel(number: int) -> str:
+    """The text of a sentinel, as T5 writes it."""
+    return f"<extra_id_{number}>"
+
+
 def train_tokenizer(
-    kind: str, lines: Iterable[str], vocab: int, mask: str | None = None, least: int | None = None
+    kind: str, lines: Iterable[str], vocab: int, mask: str | None = None, least: int | None = None, sentinels: int = 0
 ) -> Tokenizer:
     """Train a tokenizer on lines of text. The same lines give the same tokenizer.
 
     `vocab` is the largest size, special tokens included. Characters and words keep the most frequent ones; sub-words
     always keep every character seen, or all 256 bytes, even if these are more than `vocab`. `mask` is the text of the
     mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos. With `least`,
-    tokens that occur less often are left out, and the end of a line is the first token after the special tokens.
+    tokens that occur less often are left out, and the end of a line is the first token after the special tokens. With
+    `sentinels`, the vocabulary has so many of them, for models that fill in spans.
     """
     if kind not in KINDS:
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
-    specials = [*_special_names(kind), *([mask] if mask else []), *([LINE_END] if least is not None else [])]
+    found = [*([mask] if mask else []), *map(sentinel, range(sentinels))]  # special tokens that a text may have
+    specials = [*_special_names(kind), *found, *([LINE_END] if least is not None else [])]
     if vocab <= len(specials):
         least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
         raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
@@ -248,13 +279,14 @@ def train_tokenizer(
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
     inner = _untrained(kind)
     inner.train_from_iterator(lines, trainer)
-    # Training also registers the special tokens to be found in raw text, but only the mask may be found there. The mask
-    # strips the spaces that decoding adds again: the one before it, and the one after it if each word gets a space.
+    # Training also registers the special tokens to be found in raw text, but only the mask and the sentinels may be
+    # found there. Each strips the spaces that decoding adds again: the one before it, and the one after it if each word
+    # gets a space.
     state = json.loads(inner.to_str())
     state["added_tokens"] = [
         token | {"lstrip": kind != "char", "rstrip": kind in (*WORDS, "bpe")}
         for token in state["added_tokens"]
-        if token["content"] == mask
+        if token["content"] in found
     ]
     if least is not None:  # the end of a line is also a token of the text, and has one of two ids
         ids = state["model"]["vocab"]
@@ -302,7 +334,10 @@ def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
 
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Check that the model has a row for every id. It may have more rows: vocabularies are padded."""
-    for role, token in vars(tokenizer.special_tokens).items():
+    special = tokenizer.special_tokens
+    roles = [(role, vars(special)[role]) for role in ("pad", "bos", "eos", "unk", "mask", "prefix", "suffix")]
+    roles += [(role, token) for role in ("separator", "sentinels") for token in vars(special)[role]]
+    for role, token in roles:
         if token is not None and (type(token) is not int or token not in range(vocab)):  # config.json may have 1.0
             raise UserError(
                 f"{path}: its special token `{role}` has the id {token}, but the model's vocabulary {vocab:,}; "
@@ -319,13 +354,17 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     """Our Tokenizer around one of the `tokenizers` library. Raises ValueError unless `train_tokenizer` made it."""
     vocab = inner.get_vocab()
     names = sorted(vocab, key=vocab.__getitem__)
-    pipeline, masks = _pipeline(inner), list(inner.get_added_tokens_decoder())
+    pipeline, added = _pipeline(inner), list(inner.get_added_tokens_decoder())
     kind = next((kind for kind in KINDS if _pipeline(_untrained(kind)) == pipeline), None)
     if kind is None:
         raise ValueError("it splits text in another way")
     specials = _special_names(kind)
-    first = len(specials)  # the first token of a text, or the mask
-    if tuple(names[:first]) != specials or vocab[names[-1]] != len(names) - 1 or masks not in ([], [first]):
+    first = len(specials)  # the first token of a text, or the mask, or a sentinel
+    masks = added[: bool(added) and names[added[0]] != sentinel(0)]
+    sentinels = tuple(added[len(masks) :])
+    ordered = added == list(range(first, first + len(added)))
+    ordered &= [names[token] for token in sentinels] == [sentinel(number) for number in range(len(sentinels))]
+    if tuple(names[:first]) != specials or vocab[names[-1]] != len(names) - 1 or not ordered:
         raise ValueError("its ids have another order")
     # The text of each token. Words and sub-words (not bytes) begin with a space; that of the first is removed.
     unknown = _surface("word" if kind in WORDS else "char", UNKNOWN)
@@ -333,13 +372,15 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     special_tokens = OUR_SPECIAL_TOKENS if first > UNK else replace(OUR_SPECIAL_TOKENS, unk=None)
     if masks:
         special_tokens = replace(special_tokens, mask=masks[0], prefix=BOS, suffix=EOS)
-        surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it stripped the space
+    special_tokens = replace(special_tokens, sentinels=sentinels)
+    for token in added:
+        surfaces[token] = _surface("char" if kind == "char" else "word", names[token])  # it stripped the space
     shown = [display_bytes(bytes_of(name)) if kind == "byte-bpe" else name for name in names[first:]]
     return Tokenizer(
         kind=kind,
         special_tokens=special_tokens,
         encode_function=_character_encode_function(vocab)
-        if kind == "char" and not masks
+        if kind == "char" and not added
         else rust_encode_function(inner),
         unknown_function=rust_unknown_function(inner),
         detokenizer=ConcatDetokenizer(surfaces, b" " if kind in (*WORDS, "bpe") else b""),
@@ -357,8 +398,11 @@ def _export_files(inner: rust.Tokenizer, kind: str) -> dict[str, bytes]:
     if kind in by_kind:
         state["decoder"] = json.loads(by_kind[kind].__getstate__())
     roles = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), _special_names(kind)))
-    roles |= dict(zip(["mask_token"], (token["content"] for token in state["added_tokens"])))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **roles}
+    added = [token["content"] for token in state["added_tokens"]]
+    sentinels = [name for name in added if name in map(sentinel, range(len(added)))]
+    roles |= dict(zip(["mask_token"], (name for name in added if name not in sentinels)))
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    settings |= roles | ({"additional_special_tokens": sentinels} if sentinels else {})
     files = {"tokenizer.json": state, "tokenizer_config.json": settings}
     return {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in files.items()}
 

@@ -33,7 +33,8 @@ class TokenizedText:
     @property
     def separators(self) -> list[bool]:
         """For each token, whether it is a special token or only punctuation."""
-        special_tokens = vars(self.model.tokenizer.special_tokens).values()
+        special = self.model.tokenizer.special_tokens
+        special_tokens = {*special.ids, special.unk}
         return [
             token in special_tokens or not any(character.isalnum() for character in piece)
             for token, piece in zip(self.tokens, self.pieces)

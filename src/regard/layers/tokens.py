@@ -76,6 +76,11 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T) each → (B, T, width). Positions are row numbers of the table; without segments, all are segment 0."""
+        x = self.vectors(tokens, positions, segments)
+        return x if self.project is None else self.project(x)
+
+    def vectors(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
+        """The embeddings before they are projected, (B, T, embed)."""
         x = self.tokens(tokens)
         if self.scale != 1.0:
             x = x * self.scale
@@ -87,8 +92,7 @@ class TokenEmbedding(nn.Module):
             x = x + self.positions(positions)
         if self.norm is not None:
             x = self.norm(x)
-        x = F.dropout(x, self.dropout, self.training)
-        return x if self.project is None else self.project(x)
+        return F.dropout(x, self.dropout, self.training)
 
 
 def _positions(shape: Shape, width: int, offset: int) -> nn.Module | None:

@@ -1,5 +1,7 @@
 """The model families, one file each; the table MODELS of their configs; and SIZES, the published models by name."""
 
+from dataclasses import replace
+
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
 from regard.models.bilstm import BiLstm, BiLstmConfig
@@ -14,9 +16,10 @@ from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
 from regard.models.kim import Kim, KimConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
+from regard.models.masked_lstm import MaskedLstm, MaskedLstmConfig
 from regard.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from regard.models.sizes import SIZES
+from regard.models.sizes import SIZES, T5
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.tcn import Tcn, TcnConfig
 from regard.models.transformer import Transformer, TransformerConfig
@@ -39,6 +42,7 @@ ModelConfig = (
     | ElmoConfig
     | CaptionerConfig
     | Context2vecConfig
+    | MaskedLstmConfig
     | CbowConfig
     | SkipgramConfig
     | GloveConfig
@@ -63,6 +67,7 @@ Model = (
     | Elmo
     | Captioner
     | Context2vec
+    | MaskedLstm
     | WordVectors
     | Headed
     | TwoDirections
@@ -84,6 +89,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "bert": BertConfig,
     "captioner": CaptionerConfig,
     "context2vec": Context2vecConfig,
+    "masked-lstm": MaskedLstmConfig,
     "cbow": CbowConfig,
     "skipgram": SkipgramConfig,
     "glove": GloveConfig,
@@ -93,9 +99,27 @@ CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name
     "lstm": RecurrentLmConfig(cell="lstm"),
     "gru": RecurrentLmConfig(cell="gru"),
 }
+# Families of pre-trained models by the names of their papers, at a size that a laptop trains; SIZES has the published.
+FAMILIES: dict[str, BertConfig | GptConfig | TransformerConfig] = {
+    "roberta": BertConfig(context=128, segments=1, epsilon=1e-5, first_position=2),
+    "albert": BertConfig(
+        context=128,
+        embed=128,
+        groups=1,
+        activation="gelu-tanh",
+        dropout=0.0,
+        outputs=("masked", "pooled", "next"),
+    ),
+    "electra": BertConfig(context=128, embed=128, outputs=("replaced",)),
+    "t5": replace(
+        T5, source_vocab=0, target_vocab=0, width=256, heads=4, layers=4, inner=1024, readout_scale=256**-0.5
+    ),
+    "transformer-xl": GptConfig(positions="xl", memory=128, attention_bias=False),
+}
 
 __all__ = [
     "CELLS",
+    "FAMILIES",
     "MODELS",
     "SIZES",
     "Bert",
@@ -125,6 +149,8 @@ __all__ = [
     "KimConfig",
     "Lstmn",
     "LstmnConfig",
+    "MaskedLstm",
+    "MaskedLstmConfig",
     "Model",
     "ModelConfig",
     "RecurrentLm",

@@ -40,7 +40,7 @@ class BertConfig(Shape, Facts):
 
     causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("masked",)
+    predicts: ClassVar[tuple[str, ...]] = ("masked", "replaced")
     input_embedding: ClassVar[str] = "embedding.tokens"
     takes_head: ClassVar[bool] = True
 
@@ -71,6 +71,9 @@ class BertConfig(Shape, Facts):
             raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
         if self.positions == "xl":
             raise UserError("model.positions=xl: works only for causal language models; use relative or t5")
+        # What this model predicts; one without output layers can get that of masked tokens (`with_output`).
+        predicted = tuple(name for name in type(self).predicts if name in self.outputs)
+        object.__setattr__(self, "predicts", predicted or ("masked",))
 
     @property
     def token_vocab(self) -> int:
@@ -79,6 +82,10 @@ class BertConfig(Shape, Facts):
     @property
     def segment_kinds(self) -> int:
         return self.segments
+
+    @property
+    def judges_sentences(self) -> bool:
+        return "next" in self.outputs
 
     @property
     def position_rows(self) -> int | None:
@@ -152,6 +159,11 @@ class Bert(Layered):
         """One vector for each text: tanh(W · state of the first token)."""
         assert self.pooled is not None
         return torch.tanh(self.pooled(features[:, 0]))
+
+    def follows(self, features: Tensor) -> Tensor:
+        """Logits (B, 2) of a text of two parts: they stand as in the source (0), or not (1)."""
+        assert self.next is not None
+        return self.next(self.pool(features))
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every position, given the whole text."""

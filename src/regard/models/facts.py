@@ -165,6 +165,11 @@ class Facts(Protocol):
         return False
 
     @property
+    def judges_sentences(self) -> bool:
+        """Whether the model has an output layer for a question about a text of two parts: `follows(features)`."""
+        return False
+
+    @property
     def tag_sequences(self) -> bool:
         """Whether the tags of a text depend on one another; `head` of the model is then a `heads.TagSequences`."""
         return False

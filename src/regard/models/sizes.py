@@ -112,7 +112,7 @@ SIZES: dict[str, GnmtConfig | ConvS2sConfig | TransformerConfig | GptConfig | Be
     "gpt2-xl": replace(GPT2, width=1600, heads=25, layers=48, inner=6400),
     "gpt3-small": GPT3,
     "gpt3": replace(GPT3, width=12288, heads=96, layers=96, inner=49152),
-    "transformer-xl": XL,
+    "transformer-xl-large": XL,
     "bert-base": BERT,
     "bert-large": replace(BERT, width=1024, heads=16, layers=24, inner=4096),
     "distilbert-base": replace(BERT, layers=6, segments=0, outputs=("masked",)),

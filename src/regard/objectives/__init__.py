@@ -11,7 +11,9 @@ from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.regularised import RegularisedActivations
+from regard.objectives.replaced import ReplacedTokens
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
+from regard.objectives.spans import SpanCorruption
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "Recall",
     "Regression",
     "RegularisedActivations",
+    "ReplacedTokens",
+    "SpanCorruption",
     "TeacherForcing",
     "exposure",
 ]

@@ -177,6 +177,8 @@ class Objective(Protocol):
     measures: ClassVar[tuple[str, ...]] = ()  # sums beside the terms, which some metrics need
     plan_settings: ClassVar[tuple[str, ...]] = UPDATES  # the settings of UPDATES that its trainer reads
     needs: ClassVar[tuple[str, ...]] = ()  # fields that a task must have beside those that all with such a head have
+    makes: ClassVar[tuple[str, ...]] = ()  # fields that its corruption makes of the others
+    needs_own: ClassVar[bool] = False  # whether its own module is needed to evaluate a model, too
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -199,6 +201,10 @@ class Objective(Protocol):
 
     def corruption(self, fields: Mapping[str, Field]) -> Corruption | None:
         """What changes the rows of a batch before the model reads them, such as masking; None if nothing does."""
+        return None
+
+    def evaluated(self) -> Any:
+        """The objective that an evaluation measures in place of the task's own; None: that of the task."""
         return None
 
     def trainer(self, model: Any, batches: Any, plan: Any, rate: Rate) -> Trainer | None:

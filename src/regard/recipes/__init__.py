@@ -6,7 +6,7 @@ from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
+from regard.models import CELLS, FAMILIES, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
@@ -15,7 +15,6 @@ from regard.recipes.language_models import (
     context2vec,
     elmo,
     hello,
-    masked,
     ptb,
     ptb_char,
     shakespeare,
@@ -25,6 +24,8 @@ from regard.recipes.language_models import (
     ulmfit,
     wikitext103,
 )
+from regard.recipes.pretraining import FAMILIES as PRETRAINED
+from regard.recipes.pretraining import pretrain
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
 from regard.recipes.sequences import adding, clips, copy, jsb, mnist, nottingham, permuted_mnist, sequential_mnist
 from regard.recipes.translation import (
@@ -40,6 +41,8 @@ from regard.recipes.translation import (
     wmt14_big,
 )
 from regard.recipes.word_vectors import glove, word2vec
+from regard.synonyms import RECIPES as OTHER_RECIPES
+from regard.synonyms import ours
 from regard.tasks import TASKS
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -58,7 +61,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "elmo": elmo,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
-    "masked": masked,
+    "pretrain": pretrain,
     "classify": classify,
     "tag": tag,
     "scenes": scenes,
@@ -92,6 +95,7 @@ KINDS: Kinds = {
     "model": {
         **MODELS,
         **CELLS,
+        **FAMILIES,
         **{name: without_vocabularies(config) for name, config in SIZES.items()},
         "vectors": WordVectorsConfig,  # of a file, as the extractor of another model
     },
@@ -99,6 +103,7 @@ KINDS: Kinds = {
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,
+    "family": {"pretrain": PRETRAINED},  # by recipe and model: the settings that follow from the model
     "node": {"plan": Plan, "recipe": Recipe, "headed": HeadedConfig, "directions": TwoDirectionsConfig},
 }
 
@@ -116,7 +121,8 @@ def with_kinds(more: Kinds | None) -> Kinds:
 def find_recipe(name: str, kinds: Kinds = KINDS) -> Recipe:
     """The recipe of this name."""
     if name not in kinds["recipe"]:
-        raise UserError(f'"{name}" is no recipe.{nearest(name, kinds["recipe"])}')
+        meant = [f' Use "{other}".' for other in ours(name, OTHER_RECIPES)[:1]]
+        raise UserError(f'"{name}" is no recipe.{"".join(meant) or nearest(name, kinds["recipe"])}')
     recipe: Recipe = kinds["recipe"][name]()
     return recipe
 

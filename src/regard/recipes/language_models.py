@@ -6,7 +6,6 @@ from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, W
 from regard.data.sources import Lines
 from regard.data.streams import Book, Shakespeare
 from regard.models import (
-    BertConfig,
     BigramConfig,
     Context2vecConfig,
     ElmoConfig,
@@ -14,7 +13,7 @@ from regard.models import (
     LstmnConfig,
     RecurrentLmConfig,
 )
-from regard.objectives import ContextSampling, Counting, MaskedTokens, RegularisedActivations, TeacherForcing
+from regard.objectives import ContextSampling, Counting, RegularisedActivations, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe
 
 
@@ -65,19 +64,6 @@ def elmo() -> Recipe:
         objective=TeacherForcing(),
         plan=Plan(steps=3000, batch_tokens=2048, rate=2e-3, evaluate=300),
         metrics=("perplexity", "forward", "backward"),
-    )
-
-
-def masked() -> Recipe:
-    """A masked language model of your own lines, BERT (Devlin et al. 2019): `data.train=FILE`."""
-    return Recipe(
-        name="masked",
-        title="fill in the gaps of your own text",
-        data=Lines(tokens="bpe"),
-        model=BertConfig(segments=0, context=256),
-        objective=MaskedTokens(),
-        plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=500, schedule="linear", evaluate=500),
-        metrics=("perplexity",),
     )
 
 

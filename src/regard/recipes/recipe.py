@@ -37,6 +37,8 @@ from regard.objectives import (
     Recall,
     Regression,
     RegularisedActivations,
+    ReplacedTokens,
+    SpanCorruption,
     TeacherForcing,
 )
 from regard.objectives.objective import UPDATES
@@ -86,6 +88,8 @@ OBJECTIVES: dict[str, type[Any]] = {
     "professor": ProfessorForcing,
     "guided": GuidedAlignment,
     "masked": MaskedTokens,
+    "replaced": ReplacedTokens,
+    "spans": SpanCorruption,
     "classify": Classification,
     "regression": Regression,
     "binary": BinaryAnswers,
@@ -252,7 +256,8 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
 
 def can_train(objective: Any, task: Task) -> bool:
     """Whether an objective (or its class) can train a model for a task."""
-    return task.head in objective.heads and set(objective.needs) <= set(task.fields)
+    fits = task.head in objective.heads and set(objective.needs) <= set(task.fields)
+    return fits and set(objective.makes) == set(task.made)
 
 
 def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
@@ -267,7 +272,8 @@ def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
 def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's.
 
-    A model that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so. Metrics
+    Of a recipe with families, the settings of the family that the model is of come first (`family_settings`). A model
+    that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so. Metrics
     of the recipe that do not fit what the model predicts (`model.direction=forward`) are left out, unless stated. A
     changed setting of the plan that the objective's own trainer does not read is an error.
     """
@@ -280,6 +286,8 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     for name in stated if "data" not in stated else ():
         if name.startswith("data.") and (other := _recipe_with(name.removeprefix("data."), recipe, kinds)):
             raise UserError(f"{name}={stated[name]}: {recipe.name} has no such setting; use: regard train {other}")
+    settings = [*family_settings(recipe, stated, kinds), *settings]
+    stated = dict(setting.partition("=")[::2] for setting in settings)
     if recipe.head is None and "head" not in stated and any(name.startswith("head.") for name in stated):
         data = kinds["data"].get(stated.get("data", ""), recipe.data)
         heads = [kinds["task"][name].head for name in data.tasks]
@@ -300,6 +308,21 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     return replace(
         changed, metrics=tuple(name for name in changed.metrics if not of.get(name) or predicted & {*of[name]})
     )
+
+
+def family_settings(recipe: Recipe, stated: Mapping[str, str], kinds: Kinds) -> list[str]:
+    """The settings that follow from the model that is stated, without those of a part that is stated as a whole.
+
+    A published size (roberta-base) has the settings of its family, but keeps those of its model.
+    """
+    families, model = kinds.get("family", {}).get(recipe.name, {}), stated.get("model", "")
+    family = max((name for name in families if model.startswith(name)), key=len, default="")
+    parts = {setting: setting.partition("=")[0].partition(".")[0] for setting in families.get(family, ())}
+    return [
+        setting
+        for setting, part in parts.items()
+        if (part == "model" and family == model) or (part != "model" and part not in stated)
+    ]
 
 
 def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:

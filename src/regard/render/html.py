@@ -28,6 +28,7 @@ from regard.report.sections import (
     Gallery,
     Heatmaps,
     ImageGallery,
+    Interlinear,
     LineGallery,
     MarkedText,
     Pre,
@@ -80,6 +81,9 @@ def _body(section: Section) -> list[Markup]:
             return [tag("div", {"class": "scroll"}, scatter_svg(section)), *note]
         case Connections():
             return [tag("div", {"class": "scroll"}, connections_svg(section))]
+        case Interlinear():
+            note = [tag("p", {"class": "quiet"}, section.note)] if section.note else []
+            return [_interlinear(section), *note]
         case Heatmaps():
             return [_gallery((heatmap.title, heatmap_svg(heatmap)) for heatmap in section.heatmaps)]
         case Gallery():
@@ -122,6 +126,15 @@ def _table(table: Table) -> Markup:
     return tag(
         "table", {"class": "report"}, tag("thead", {}, tag("tr", {}, *names)), "\n", tag("tbody", {}, "\n", lines(rows))
     )
+
+
+def _interlinear(section: Interlinear) -> Markup:
+    """A small list for each place, which stand side by side; the names of the lines come first."""
+    columns = [tag("li", {"class": "quiet"}, *(tag("span", {}, name) for name in section.names))]
+    for at, cells in enumerate(section.columns):
+        kind = "marked" if at in section.marked else None
+        columns.append(tag("li", {"class": kind}, *(tag("span", {}, cell or "\N{NO-BREAK SPACE}") for cell in cells)))
+    return tag("ol", {"class": "interlinear"}, lines(columns))
 
 
 def _marked(cell: MarkedText) -> list[Markup | str]:

@@ -38,6 +38,9 @@ def sections_text(sections: Sequence[report.Section]) -> Group:
                 parts += [table_text(section), ""]
             case report.Connections():
                 parts += [*title, *connections_text(section), ""]
+            case report.Interlinear():
+                note = [Text(section.note, "dim")] if section.note else []
+                parts += [*title, InterlinearText(section), *note, ""]
     return Group(*parts)
 
 
@@ -65,6 +68,37 @@ def connections_text(section: report.Connections) -> Iterator[Text]:
     for row, name in enumerate(section.rows):
         linked = section.linked(row)
         yield Text(gap.join("●" if at in linked else "·" for at in range(section.columns)) + f"  {name}")
+
+
+@dataclass(frozen=True, eq=False)
+class InterlinearText:
+    """A rich renderable: the lines of an interlinear section, broken where the terminal ends."""
+
+    section: report.Interlinear
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names, lead = self.section.names, max(map(cell_len, self.section.names)) + 2
+        block: list[tuple[int, Sequence[str], int]] = []  # the number of each column, its cells and its width
+        used = lead
+        for at, cells in enumerate(self.section.columns):
+            width = max(map(cell_len, cells)) + 1
+            if block and used + width > options.max_width:
+                yield from self._lines(names, lead, block)
+                block, used = [], lead
+            block.append((at, cells, width))
+            used += width
+        yield from self._lines(names, lead, block)
+
+    def _lines(self, names: Sequence[str], lead: int, block: list[tuple[int, Sequence[str], int]]) -> Iterator[Text]:
+        for number, name in enumerate(names):
+            line = Text(name + " " * (lead - cell_len(name)), "dim", no_wrap=True, overflow="ellipsis")
+            for at, cells, width in block:
+                cell = cells[number]
+                line.append(cell, "bold blue" if at in self.section.marked else "not dim")
+                line.append(" " * (width - cell_len(cell)))
+            if name == names[0] or line.plain[lead:].strip():  # a line of which this part is empty is left out
+                yield line
+        yield Text("")
 
 
 @dataclass(frozen=True, eq=False)

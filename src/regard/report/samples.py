@@ -31,7 +31,7 @@ def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[str]:
     name = next((name for name, each in model.fields.items() if isinstance(each, TextField)), None)
     if name is None or model.reads_images:
         return []
-    alone = len(model.fields) == 1
+    alone = len(model.fields) - len(model.task.made) == 1
     found = (_readable(model, excerpt(getattr(one, name)) if alone else getattr(one, name)) for one in examples)
     return list(islice((text for text in found if _enough(model, text)), most))
 

@@ -131,6 +131,24 @@ class Connections:
         return above | ({begin for begin, _ in self.links[row]} if row < len(self.links) else set())
 
 
+@dataclass(frozen=True)
+class Interlinear:
+    """Lines of cells that belong together column by column, as the tokens of a text and what is said about each.
+
+    The columns are broken into several lines where the page ends. Columns that are `marked` are drawn in bold.
+    """
+
+    title: str
+    names: Sequence[str]  # of the lines, such as "reads" and "predicts"
+    columns: Sequence[Sequence[str]]  # for each place, a cell for each line; "" is empty
+    marked: Sequence[int] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if any(len(column) != len(self.names) for column in self.columns):
+            raise ValueError(f'interlinear "{self.title}": every column must have {len(self.names)} cells')
+
+
 @dataclass(frozen=True, eq=False)
 class Heatmap:
     """A table of numbers to be drawn as colours. An axis without names is numbered."""
@@ -190,7 +208,9 @@ class ImageGallery:
     note: str = ""  # below the images; empty: how to read them
 
 
-Section = Text | Pre | Table | Curve | Scatter | Connections | Heatmaps | Gallery | LineGallery | ImageGallery
+Section = (
+    Text | Pre | Table | Curve | Scatter | Connections | Interlinear | Heatmaps | Gallery | LineGallery | ImageGallery
+)
 
 
 def paragraphs(text: str) -> list[str]:

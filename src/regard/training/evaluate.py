@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,14 +14,17 @@ from regard.alignment import merge
 from regard.class_scores import Flags
 from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
+from regard.data.fields import TextField, running_field
 from regard.data.flat import Row, Rows, Values
-from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
+from regard.data.streams import RunningText, contiguous, encode_running, in_order, rows_in_order, window_of
 from regard.decode import Penalty
 from regard.errors import UserError
+from regard.file_io import load_tensors
 from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
 from regard.tasks import Task
-from regard.training.folder import RunState
+from regard.training.folder import TRAINER, RunState
+from regard.training.loop import OWN
 from regard.training.parallel import ALONE, Share
 from regard.verbs.captioning import AT_ONCE, caption
 from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
@@ -109,7 +111,8 @@ def _sum_terms(
     The sums of the lanes are added in the order of the lanes, whichever rank computed them. A corruption masks the same
     tokens at every evaluation.
     """
-    objective = model.task.objective()
+    objective = (None if model.recipe is None else model.recipe.objective.evaluated()) or model.task.objective()
+    own = (model.own or own_module(model)) if objective.needs_own else None
 
     @torch.no_grad()
     def work(lane: Iterable[Batch]) -> tuple[dict[str, float], dict[str, int]]:
@@ -117,7 +120,7 @@ def _sum_terms(
         for batch in lane:  # the sums stay on the device until the end of the lane: no synchronisation
             counts = _added(counts, objective.count(batch))
             with model.autocast():
-                found, state = objective(model.module, batch.to(model.device), 0, state=state)
+                found, state = objective(model.module, batch.to(model.device), 0, own, state)
             sums = _added(sums, {name: value.double() for name, value in found.items()})
         return {name: float(value) for name, value in sums.items()}, counts
 
@@ -128,6 +131,18 @@ def _sum_terms(
     if not counts or not any(counts.values()):
         raise UserError("the examples have nothing to predict: a text needs two tokens; give longer ones.")
     return sums, counts
+
+
+def own_module(model: Loaded) -> nn.Module | None:
+    """What the objective trained beside the model, as the step of its run has it; None for a public checkpoint."""
+    if model.recipe is None:
+        return None
+    own: nn.Module | None = model.recipe.objective.modules(model.module, model.fields)
+    if own is not None:
+        step = model.path if model.path.name.isdecimal() else model.path / "steps" / f"{model.step:06d}"
+        tensors = load_tensors(step / TRAINER)
+        own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
+    return own and own.to(next(model.module.parameters())).eval()
 
 
 def predictions(
@@ -203,22 +218,28 @@ def _lanes(
     A lane has the batches that are read one after the other. It has many batches if the model carries a state on
     contiguous text, else one.
     """
-    if (field := running_text(model)) is not None:
+    task, window = model.task, 0
+    name, field = running_field(model.fields) or ("", None)
+    if field is not None:
         assert model.recipe is not None
         data = model.recipe.data
         (text, _), window = encode_running(field.tokenizer, examples), window_of(data, model.longest)
+    if isinstance(field, RunningText):
         if data.order == "contiguous" and model.module.config.carries:
             yield from contiguous(text, window)
         else:
             yield from ([batch] for batch in in_order(text, window, batch_tokens))
         return
-    rows = encoded(model, examples)
-    axes = model.task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
-    lengths = [max(len(row[name]) for name in axes) for row in rows]
-    for number, group in zip(count(), grouped(lengths, batch_tokens)):
-        some = Rows.of([rows[place] for place in group])
+    if field is not None:
+        groups = rows_in_order(text, field, task, corruption, window, batch_tokens, name)
+    else:
+        rows = encoded(model, examples)
+        axes = task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
+        lengths = [max(len(row[name]) for name in axes) for row in rows]
+        groups = (Rows.of([rows[place] for place in group]) for group in grouped(lengths, batch_tokens))
+    for number, some in enumerate(groups):
         random = np.random.default_rng((0, number))
-        yield [collate(some if corruption is None else corruption(some, random), model.task)]
+        yield [collate(some if corruption is None else corruption(some, random), task)]
 
 
 def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:
@@ -226,10 +247,10 @@ def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int
     return (batch for lane in _lanes(model, examples, batch_tokens, None) for batch in lane)
 
 
-def running_text(model: Loaded) -> RunningText | None:
+def running_text(model: Loaded) -> TextField | None:
     """The text field of a model that was trained on running text."""
-    text = model.fields.get("text")
-    return text if isinstance(text, RunningText) else None
+    _, field = running_field(model.fields) or ("", None)
+    return field
 
 
 def _captions(

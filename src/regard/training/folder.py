@@ -38,6 +38,7 @@ from regard.training.prepare import Prepared, without_entities
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
+TRAINER = "training/trainer.safetensors"  # in the directory of a step: the state of its trainer
 TUNED = "tuned"  # in the directory of a classifier: the run of its language model, see `regard.training.tuning`
 FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of a run, besides its steps
 
@@ -196,7 +197,7 @@ def save(run: Path, state: RunState, prepared: Prepared, model: Model, training:
         "model.json": to_json(model.config, prepared.kinds),
         "weights.safetensors": lambda path: save_tensors(path, model.state_dict()),
         **{f"fields/{name}.json": each.save for name, each in prepared.fields.items()},
-        "training/trainer.safetensors": lambda path: save_tensors(path, training),
+        TRAINER: lambda path: save_tensors(path, training),
         "training/state.json": asdict(state),
     }
     return save_step(run, state.step, files, prepared.recipe.plan.keep)
@@ -205,7 +206,7 @@ def save(run: Path, state: RunState, prepared: Prepared, model: Model, training:
 def restore(folder: Path, trainer: Trainer) -> None:
     """Restore the model and the trainer that `save` wrote."""
     load_weights(trainer.model, folder / "weights.safetensors")
-    path = folder / "training/trainer.safetensors"
+    path = folder / TRAINER
     tensors = load_tensors(path)
     try:
         trainer.restore(tensors, int(folder.name))

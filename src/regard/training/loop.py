@@ -41,6 +41,7 @@ class Diverged(UserError):  # noqa: N818
     """The loss or gradient of a step is not finite; the weights are those before that step."""
 
 
+OWN = "objective/"  # before the names of the weights that the objective trains beside the model
 Passed = Callable[[], float]  # the part of plan.minutes that has passed
 
 
@@ -100,14 +101,14 @@ class GradientTrainer:
         return {
             **{f"optimizer/{name}": value for name, value in optimizer_state(self.optimizer, self.loss_module).items()},
             **(self.optimizer.trigger_state() if isinstance(self.optimizer, AveragedSgd) else {}),
-            **({} if own is None else {f"objective/{name}": value for name, value in own.state_dict().items()}),
+            **({} if own is None else {f"{OWN}{name}": value for name, value in own.state_dict().items()}),
             **{f"lanes/{lane}/{at}": value for lane, found in enumerate(in_turn) for at, value in enumerate(found)},
         }
 
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
         optimizer, objective, lanes = (
             {name.removeprefix(part): value for name, value in state.items() if name.startswith(part)}
-            for part in ("optimizer/", "objective/", "lanes/")
+            for part in ("optimizer/", OWN, "lanes/")
         )
         own = self.loss_module.own
         if isinstance(self.optimizer, AveragedSgd):
@@ -115,7 +116,7 @@ class GradientTrainer:
         shapes = state_shapes(self.optimizer, self.loss_module, self._plan, step, optimizer)
         own_shapes = {} if own is None else {name: value.shape for name, value in own.state_dict().items()}
         expected = {f"optimizer/{name}": shape for name, shape in shapes.items()}
-        expected |= {f"objective/{name}": shape for name, shape in own_shapes.items()}
+        expected |= {f"{OWN}{name}": shape for name, shape in own_shapes.items()}
         found = {name: value.shape for name, value in state.items() if not name.startswith(("lanes/", f"{TRIGGER}/"))}
         if wrong := shape_error(found, expected):
             raise UserError(wrong)

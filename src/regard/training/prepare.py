@@ -15,12 +15,13 @@ from regard.data.batches import LENGTHS, Batches
 from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction, running_field
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
     RunningText,
     Streams,
+    WindowRows,
     Windows,
     encode_running,
     encode_sample,
@@ -37,7 +38,7 @@ from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
 from regard.objectives.objective import CountsBatches, LossModule, ReadsSpelling, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
-from regard.stored import read_fields, stored_config
+from regard.stored import given_tokenizer, read_fields, stored_config
 from regard.tasks import Task
 from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed, schedule_width
@@ -167,7 +168,12 @@ def prepare(
         else:
             if isinstance(corpus.train, TextExamples):  # a large text
                 sample = tokenizer_sample(recipe.data, corpus.train, report)
-            fields = fit_fields(field_kinds(task.fields, recipe.model.reads_words), sample, recipe.data)
+            kinds_of_fields = field_kinds(task.fields, recipe.model.reads_words)
+            if path := getattr(recipe.data, "tokenizer", ""):
+                tokenizer = given_tokenizer(path)
+                fields = {name: kind(tokenizer) for name, kind in kinds_of_fields.items()}  # type: ignore[call-arg]
+            else:
+                fields = fit_fields(kinds_of_fields, sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
         names = {name: field.names for name, field in fields.items() if isinstance(field, LabelField)}
         config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None).with_names(names)
@@ -177,8 +183,8 @@ def prepare(
             field.encode([getattr(example, name) for example in corpus.valid])
     batches: Batches | Windows | Sentences
     text, encoded = fields.get("text"), 1.0
-    if isinstance(text, RunningText):
-        batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
+    if running_field(fields):
+        batches, encoded = _windows(recipe, task, corpus, config, fields, report, whole, ranks)
     elif isinstance(text, WordText):
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
@@ -208,7 +214,7 @@ def prepare(
         warnings=(
             *corpus.warnings,
             *doubts,
-            *_warnings(recipe, config, corpus, running=isinstance(text, RunningText | WordText)),
+            *_warnings(recipe, config, corpus, running=not isinstance(batches, Batches)),
         ),
     )
 
@@ -274,14 +280,18 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
 
 def _windows(
     recipe: Recipe,
+    task: Task,
     corpus: Corpus,
     config: ModelConfig,
-    text: RunningText,
+    fields: Mapping[str, Field],
     report: Report | None,
     whole: bool,
     ranks: int,
 ) -> tuple[Windows, float]:
     """The windows of the training text, and the fraction of the text that they cover."""
+    found = running_field(fields)
+    assert found is not None
+    name, text = found
     plan, window = recipe.plan, window_of(recipe.data, config.longest)
     if not whole and (sample := encode_sample(text.tokenizer, corpus.train)):
         ids, part, key = *sample, ""
@@ -296,7 +306,10 @@ def _windows(
             raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
         lanes = plan.accumulate * ranks
         return Streams(ids, window, plan.batch_tokens, plan.seed, lanes, key, recipe.data.spread), part
-    return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
+    if isinstance(text, RunningText):
+        return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
+    corruption = recipe.objective.corruption(fields)
+    return WindowRows(ids, text, task, window, plan.batch_tokens, plan.seed, key, corruption, name), part
 
 
 def _longest_row(config: ModelConfig) -> int | None:

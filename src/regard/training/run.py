@@ -46,7 +46,7 @@ from regard.training.folder import (
     save,
 )
 from regard.training.interrupt import SignalGuard
-from regard.training.loop import require_finite
+from regard.training.loop import GradientTrainer, require_finite
 from regard.training.optim import place_in_schedule
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import Prepared, prepare
@@ -316,6 +316,8 @@ class Run:
     def evaluate(self, share: Share = ALONE.share) -> Scores:
         """The metrics of the present step on the validation examples; `share` divides the work among the ranks."""
         prepared, recipe = self.prepared, self.recipe
+        trainer = self.trainer
+        own = trainer.loss_module.own if isinstance(trainer, GradientTrainer) else None
         model = Loaded(
             path=self.out,
             step=self.state.step,
@@ -326,8 +328,13 @@ class Run:
             device=prepared.device,
             precision=choose_precision(recipe.plan.precision, prepared.device),
             long="truncate",
+            own=own,
         )
-        with self._averaged(), evaluation_mode(self.model, recipe.plan.compile):
+        with ExitStack() as stack:
+            stack.enter_context(self._averaged())
+            for module in (self.model, own):
+                if module is not None:
+                    stack.enter_context(evaluation_mode(module, recipe.plan.compile))
             return evaluate_step(model, prepared.corpus.valid, recipe, share)
 
     def _averaged(self) -> AbstractContextManager[None]:

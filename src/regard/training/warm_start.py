@@ -22,7 +22,7 @@ from regard.errors import UserError
 from regard.heads import HeadConfig
 from regard.models import HeadedConfig, ModelConfig
 from regard.recipes import KINDS, Recipe, change
-from regard.recipes.recipe import can_train, is_kind, models_for, name_of, shown_name
+from regard.recipes.recipe import can_train, family_settings, is_kind, models_for, name_of, shown_name
 from regard.stored import field_path, format_shape
 from regard.synonyms import known_as
 from regard.tasks import Task
@@ -182,6 +182,7 @@ def warm_started(
     kind = name_of(body, kinds["model"])
     own_kinds = [f"model={name}" for name, each in kinds["model"].items() if is_kind(body, each)]
     changes = [setting for setting in settings if setting not in own_kinds]
+    changes = [*_family(given, recipe, changes, kinds), *changes]
     stated = dict(setting.partition("=")[::2] for setting in changes)
     _check_fit(kind, recipe, stated, path, kinds)
     if "model" in stated:
@@ -209,6 +210,30 @@ def warm_started(
     config = model if head is None else HeadedConfig(model, recipe.head if kept else head)
     given = given._replace(config=config, new_head="head" in stated)
     return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given
+
+
+def _family(given: WarmStart, recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> list[str]:
+    """The settings of a recipe with families that follow from the given model, but none of the model itself.
+
+    The objective is that of the run that the model is from, if it fits the data. A model without the output layer for
+    it is asked nothing about sentences.
+    """
+    body = given.config.split()[0]
+    families = [name for name in kinds.get("family", {}).get(recipe.name, {}) if is_kind(body, kinds["model"][name])]
+    if not families:
+        return []
+    families.sort(key=lambda name: isinstance(kinds["model"][name], type))  # a family of this class comes last
+    stated = {**dict(setting.partition("=")[::2] for setting in settings), "model": families[0]}
+    own = [one for one in family_settings(recipe, stated, kinds) if not one.startswith("model.")]
+    data = kinds["data"].get(stated.get("data", ""), recipe.data)
+    tasks = [kinds["task"][name] for name in data.tasks]
+    kept = given.objective is not None and any(can_train(given.objective, task) for task in tasks)
+    if kept and "objective" not in stated:
+        values = {one.name: getattr(given.objective, one.name) for one in fields(given.objective)}
+        own = [one for one in own if not one.startswith("objective")]
+        own += [f"objective={name_of(given.objective, kinds['objective'])}"]
+        own += [f"objective.{name}={format_value(value)}" for name, value in values.items()]
+    return own if body.judges_sentences else [one for one in own if not one.startswith("objective.sentences=")]
 
 
 def _finetuning(
@@ -244,10 +269,11 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
     part = f"data={data}"
     if kind in _fitting_models(data, None, kinds):
         recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
+        of_data = {name: name_of(one.data, kinds["data"]) for name, one in recipes.items()}
         use = [
-            name
+            name if of_data[name] == data else f"{name} data={data}"
             for name, one in recipes.items()
-            if name_of(one.data, kinds["data"]) == data
+            if (of_data[name] == data or name in kinds.get("family", {}))
             and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
         ]
         part, cure = f"objective={objective}", f"use the recipe {' or '.join(use)}"

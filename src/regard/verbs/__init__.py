@@ -3,8 +3,9 @@
 from regard.verbs.captioning import Caption, caption
 from regard.verbs.embedding import Embedded, embed
 from regard.verbs.exporting import Exported, export
-from regard.verbs.filling import Filled, Guess, fill
+from regard.verbs.filling import fill
 from regard.verbs.generating import Generated, Piece, generate, generate_stream
+from regard.verbs.guess import Filled, Guess
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.looking import look, view

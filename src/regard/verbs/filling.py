@@ -3,7 +3,7 @@
 A masked language model reads the whole text. A language model has no mask token: one that reads forward predicts the
 token from the text before [MASK], one that reads backward from the text after it. A model of both directions joins the
 two: p(x | before, after) ∝ p(x | before) · p(x | after) / p(x), see `TwoDirections.combined`. context2vec reads both
-sides and not the word between them, so that any token may stand for [MASK].
+sides and not the word between them, so that any token may stand for [MASK]. T5 fills in spans (`verbs/infilling.py`).
 """
 
 from collections import Counter
@@ -22,28 +22,9 @@ from regard.errors import UserError
 from regard.layers.recurrent import last_first
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
+from regard.verbs.guess import Filled, Guess
+from regard.verbs.infilling import can_infill, infill
 from regard.verbs.loaded import LONG_CURE, Loaded
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A candidate for a mask."""
-
-    text: str  # decoded
-    piece: str  # as in the vocabulary: ## continues a word, ▁ is a space
-    token: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class Filled:
-    """A text with the likeliest token at every mask, each chosen independently, and the candidates for every mask.
-
-    A blank text has no masks and stays blank.
-    """
-
-    text: str
-    masks: list[list[Guess]]  # the likeliest first
 
 
 @torch.no_grad()
@@ -52,12 +33,15 @@ def fill(
 ) -> list[Filled]:
     """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text.
 
-    A language model fills one [MASK] of each text; see the module for how.
+    A language model fills one [MASK] of each text; see the module for how. A model of hidden spans fills each with a
+    span of any length, by a beam search.
     """
     model.expect("fill", can_fill(model))
     check_is_list(texts)
     if top < 1:
         raise UserError(f"top={top}: give 1 or more.")
+    if can_infill(model):
+        return infill(model, texts, top, batch_tokens, first)
     if not model.predicts("masked"):
         return _fill_from_context(model, texts, top, batch_tokens, first)
     tokens = model.read(texts, first)
@@ -79,8 +63,8 @@ def fill(
 
 
 def can_fill(model: Loaded) -> bool:
-    """Whether the model fills masks: a masked language model, a language model of any direction, or context2vec."""
-    return (
+    """Whether the model fills masks: a masked language model, a language model, context2vec, or a model of spans."""
+    return can_infill(model) or (
         any(model.predicts(head) for head in ("masked", "next", "both", "context"))
         and not model.module.config.reads_source
     )

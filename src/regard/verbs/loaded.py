@@ -47,6 +47,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "both": "a language model of both directions",
     "class": "a classifier",
     "masked": "a masked language model",
+    "replaced": "a detector of replaced tokens",
     "number": "a regression model",
     "labels": "a classifier with several labels",
     "tag": "a tagger",
@@ -80,6 +81,7 @@ class Loaded:
     public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint, with its generation_config
     precision: str = "float32"
     kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics
+    own: nn.Module | None = field(default=None, repr=False)  # what its objective trains beside it, during a run
     long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
 
     @cached_property
@@ -193,6 +195,8 @@ class Loaded:
         """The name of the model in messages, such as "a translator"."""
         if not self.predicts(self.task.head):
             return "an encoder without an output layer"
+        if self.task.made:
+            return "a model of hidden spans"
         names = IMAGE_MODEL_NAMES if self.reads_images else MODEL_NAMES
         return names.get(self.task.head, f"a model of the task {self.task.name}")
 

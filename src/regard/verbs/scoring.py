@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch.nn import functional as F
 
 from regard.alignment import Link, links_from, merge
 from regard.data.flat import pad_ids
@@ -15,6 +16,7 @@ from regard.recording import pause_recording
 from regard.verbs.forced import (
     BATCH_TOKENS,
     Floats,
+    batch_of,
     check_is_list,
     fit_target,
     forced,
@@ -79,9 +81,20 @@ class Aligned:
         return self.words if self.unit == "word" else self.pieces
 
 
+def can_score(model: Loaded) -> bool:
+    """Whether the model gives a text a probability: it generates text, or tells which tokens were replaced."""
+    generates = model.module.config.causal and not model.reads_images
+    return generates or bool(model.halves) or model.predicts("replaced")
+
+
 def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
-    """The log-probability of each text: of a target given its source, or of a line alone for a language model."""
-    model.expect("score", (model.module.config.causal and not model.reads_images) or bool(model.halves))
+    """The log-probability of each text: of a target given its source, or of a line alone for a language model.
+
+    A detector of replaced tokens (ELECTRA) gives the log-probability that each token is the original one.
+    """
+    model.expect("score", can_score(model))
+    if model.predicts("replaced"):
+        return _originals(model, texts, batch_tokens)
     if model.halves:
         ahead, behind = (score(half, texts, batch_tokens) for half in model.halves)
         return [replace(one, backward=other) for one, other in zip(ahead, behind)]
@@ -97,6 +110,27 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
             pieces, logps, formulas = pieces[::-1], logps[::-1], formulas and formulas[::-1]
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces)), formulas))
     return answers
+
+
+@torch.no_grad()
+def _originals(model: Loaded, texts: Sequence[Text], batch_tokens: int) -> list[Scored]:
+    """The log-probability of each token that it was not replaced, given the whole text."""
+    pairs = _encoded(model, texts)
+    record_forced(model, pairs, batch_tokens)
+    answers: dict[int, Scored] = {}
+    special, module = model.tokenizer.special_tokens, cast(Any, model.module)
+    first = special.wrap_input([-1]).index(-1)
+    for rows in grouped([len(ids) for _, ids in pairs], batch_tokens):
+        batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
+        with pause_recording(module), model.autocast():
+            logits = module.replaced(model.states(batch["tokens"], batch.visible("tokens")))  # (B, T)
+        logps = F.logsigmoid(-logits.float()).cpu().numpy()
+        for row, found in zip(rows, logps):
+            ids = pairs[row][1]
+            own = found[first : first + len(ids)]
+            total = sum(map(float, own), 0.0)
+            answers[row] = Scored(model.tokenizer.pieces(ids), own, total, perplexity(total, len(ids)))
+    return [answers[row] for row in range(len(pairs))]
 
 
 @dataclass(frozen=True)

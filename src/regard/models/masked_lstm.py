@@ -1,0 +1,109 @@
+"""A bidirectional LSTM that predicts masked tokens: what a recurrent network learns from BERT's task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.data.batches import Batch
+from regard.layers.product import Product
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer
+from regard.mask import zero_padding
+from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
+from regard.models.facts import Facts
+from regard.models.layered import Layered
+
+
+@dataclass(frozen=True)
+class MaskedLstmConfig(Facts):
+    """A recurrent network that reads a text with masks in both directions. The state of a place has read its mask."""
+
+    causal: ClassVar[bool] = False
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("masked",)
+    takes_head: ClassVar[bool] = True
+    longest: ClassVar[int | None] = None
+    tied: ClassVar[bool] = True
+
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    cell: str = "lstm"  # kind of recurrent cell: rnn, lstm or gru
+    width: int = 512  # width of the states, half of it for each direction
+    embed: int = 256  # width of the token embeddings, which are also the matrix of the output layer
+    layers: int = 2  # number of recurrent layers
+    dropout: float = 0.1  # dropout on embeddings, between layers and on states
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
+
+    def __post_init__(self) -> None:
+        check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)})
+        check_shared_width(self.width)
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return (("embedding",), ("encoder",), ("join", "bias"))
+
+    def resized(self, width: int) -> Self:
+        even = (width + 1) // 2 * 2  # the two directions share the width
+        return replace(self, width=even, embed=resized_embed(self, width))
+
+    def build(self) -> MaskedLstm:
+        return MaskedLstm(self)
+
+    def build_body(self) -> MaskedLstm:
+        return MaskedLstm(self, readout=False)
+
+
+class MaskedLstm(Layered):
+    """Embedding, a recurrent network of two directions, and a projection of its states to the width of embeddings.
+
+    Without ``readout`` it is a body: it has no projection.
+    """
+
+    def __init__(self, config: MaskedLstmConfig, readout: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab, config.embed)
+        nn.init.normal_(self.embedding.weight, std=config.embed**-0.5)
+        self.encoder = Recurrent(
+            config.cell, config.embed, config.width, config.layers, directions=2, dropout=config.dropout
+        )
+        self.join = nn.Linear(config.width, config.embed) if readout else None
+        self.bias = nn.Parameter(torch.zeros(config.vocab)) if readout else None
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) at tokens (B, T); the embeddings and the states of each layer go to ``layers``."""
+        refuse("segments", segments)
+        refuse("positions", positions)
+        x = zero_padding(self._drop(self.embedding(tokens)), real)
+        add_layer(layers, x)
+        states, _ = self.encoder(x, real, layers)
+        return self._drop(states)
+
+    def product(self, features: Tensor) -> Product:
+        """The logits of masked tokens as an uncomputed product with the embeddings."""
+        assert self.join is not None
+        return Product(self.join(features), self.embedding.weight, self.bias)
+
+    def readout(self, features: Tensor) -> Tensor:
+        """The logits (…, V) of the tokens of places with these features (…, width)."""
+        return self.product(features).logits()
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.readout(self.features(batch["tokens"], batch.visible("tokens")))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout, self.training)

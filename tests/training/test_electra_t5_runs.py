@@ -1,0 +1,196 @@
+"""Runs of ELECTRA and T5: resumed, evaluated from disk, used by the verbs, and fine-tuned."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard import UserError, classify, embed, fill, load, look, record, score, translate
+from regard.file_io import load_tensors
+from regard.objectives import ReplacedTokens
+from regard.recipes import KINDS, change, find_recipe
+from regard.training.evaluate import evaluate
+from regard.training.run import Run
+from regard.training.warm_start import warm_start_from, warm_started
+
+TEXT = "the old dog sees a red bird . a small man likes the house .\n" * 12
+TINY = (
+    *("plan.steps=6", "plan.evaluate=3", "plan.log=1", "plan.batch_tokens=96", "plan.warmup=0", "plan.device=cpu"),
+    *("model.width=16", "model.heads=2", "model.layers=2", "model.inner=24", "plan.threads=1", "plan.rate=0.01"),
+)
+SETTINGS = {
+    "electra": ("model=electra", "model.embed=8", "model.context=24", "data.vocab=80"),
+    "t5": ("model=t5", "data.vocab=180"),
+}
+
+
+def recipe(family: str, folder: Path, *settings: str, name: str = "pretrain") -> Any:
+    (folder / "text.txt").write_text(TEXT)
+    window = ["data.window=24"] if family == "t5" and "data=lines" not in settings else []
+    given = [*SETTINGS[family], f"data.train={folder / 'text.txt'}", *TINY, *window, *settings]
+    return change(find_recipe(name), given, KINDS)
+
+
+def train(made: Any, out: Path, stop: int | None = None, **more: Any) -> Run:
+    run = Run(made, out, **more)
+    for event in (events := iter(run)):
+        if stop is not None and type(event).__name__ == "Progress" and event.step == stop:
+            events.close()  # type: ignore[attr-defined]
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of each family."""
+    folder = tmp_path_factory.mktemp("runs")
+    for family in SETTINGS:
+        train(recipe(family, folder), folder / family)
+    return {family: folder / family for family in SETTINGS}
+
+
+@pytest.mark.parametrize("family", [*SETTINGS])
+def test_a_run_that_is_stopped_and_resumed_is_bit_equal(family: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    train(recipe(family, runs[family].parent), tmp_path / "run", stop=2)
+    train(None, tmp_path / "run", existing="resume")
+    for file in ("weights.safetensors", "training/trainer.safetensors"):
+        one, other = (load_tensors(folder / "steps/000006" / file) for folder in (runs[family], tmp_path / "run"))
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    if family == "electra":  # the generator, without the embeddings of the model
+        own = [name for name in one if name.startswith("objective/")]
+        assert own
+        assert not any("embedding" in name for name in own)
+
+
+@pytest.mark.parametrize("places", ["all", "masked"])
+def test_a_run_from_disk_is_evaluated_with_its_generator(places: str, tmp_path: Path) -> None:
+    run = train(recipe("electra", tmp_path, f"objective.places={places}", "plan.steps=3"), tmp_path / "run")
+    model, plan = load(tmp_path / "run", device="cpu"), run.recipe.plan
+    assert run.state.step == model.step
+    inside = run.evaluate().values
+    names = ("loss", "accuracy", "replaced_recall")
+    found = evaluate(model, run.prepared.corpus.valid, names, batch_tokens=plan.batch_tokens).values
+    assert found.keys() >= {*names}
+    assert found == {name: inside[name] for name in found}
+
+
+def test_the_settings_of_electra_follow_from_the_model(tmp_path: Path) -> None:
+    made = recipe("electra", tmp_path)
+    assert made.objective == ReplacedTokens()
+    assert made.metrics == ("accuracy", "replaced_precision", "replaced_recall")
+    lines = recipe("t5", tmp_path, "data=lines", "data.tokens=word")
+    assert type(lines.objective).__name__ == "SpanCorruption"
+    with pytest.raises(UserError, match=r"objective=teacher: does not fit model=transformer; use objective=spans"):
+        Run(recipe("t5", tmp_path, "objective=teacher"), tmp_path / "run")
+    with pytest.raises(UserError, match=r"objective=masked: does not fit model=\w+; use objective=replaced"):
+        Run(recipe("electra", tmp_path, "objective=masked"), tmp_path / "run")
+
+
+def test_electra_tells_how_likely_each_token_is_the_original(runs: dict[str, Path]) -> None:
+    model = load(runs["electra"], device="cpu")
+    texts = ["the old dog sees", "", "a bird"]
+    with record(model.module) as tape:
+        found = score(model, texts[::2])
+    assert len(tape) == 2
+    for text, one in zip(texts[::2], found):
+        ids = model.tokenizer.encode(text)
+        tokens = torch.tensor([model.tokenizer.wrap_input(ids)])
+        expected = torch.sigmoid(-model.logits(tokens)[0, 1:-1]).log()
+        torch.testing.assert_close(torch.tensor(one.logps), expected, atol=1e-5, rtol=0)
+        assert one.pieces == model.tokenizer.pieces(ids)
+        assert one.total == pytest.approx(float(expected.sum()), abs=1e-4)
+    assert score(model, [""])[0].pieces == []
+    assert embed(model, texts[:1]).vectors.shape == (1, 16)
+    assert look(model, texts[0]).layers
+    with pytest.raises(UserError, match=r"a detector of replaced tokens, which cannot fill; use: regard score"):
+        fill(model, ["the [MASK] dog"])
+
+
+def test_a_classifier_starts_from_electra(runs: dict[str, Path], tmp_path: Path) -> None:
+    table = tmp_path / "labels.tsv"
+    table.write_text("".join(f"{label}\tthe dog {word}\n" for word, label in [("sees", "x"), ("likes", "y")] * 8))
+    settings = [f"data.train={table}", f"data.valid={table}", *[one for one in TINY if not one.startswith("model")]]
+    settings += ["plan.epochs=none", "plan.steps=1"]
+    made, init = warm_started(
+        find_recipe("classify"), settings, warm_start_from(runs["electra"]), runs["electra"], KINDS
+    )
+    run = train(made, tmp_path / "run", init=init)
+    assert run.transfer is not None
+    assert "replaced.dense" in run.transfer.unused
+    before, after = (load(path, device="cpu").module.state_dict() for path in (runs["electra"], tmp_path / "run"))
+    shared = [name for name in before if f"body.{name}" in after]
+    assert {name.partition(".")[0] for name in shared} == {"embedding", "stack"}
+    assert classify(load(tmp_path / "run", device="cpu"), ["the dog sees"])[0].label in ("x", "y")
+
+
+def test_a_translator_starts_from_t5(runs: dict[str, Path], tmp_path: Path) -> None:
+    table = tmp_path / "pairs.tsv"
+    table.write_text("the dog\tdog the\nthe bird\tbird the\n" * 4)
+    settings = [f"data.train={table}", f"data.valid={table}", *[one for one in TINY if not one.startswith("model")]]
+    made, init = warm_started(
+        find_recipe("translate"), [*settings, "plan.steps=1"], warm_start_from(runs["t5"]), runs["t5"], KINDS
+    )
+    train(made, tmp_path / "run", init=init)
+    model = load(tmp_path / "run", device="cpu")
+    assert model.kind == "a translator"
+    assert translate(model, ["the dog"], limit=3)[0].source_pieces == model.tokenizer.pieces(
+        model.tokenizer.encode("the dog")
+    )
+
+
+def test_t5_fills_each_gap_with_a_span(runs: dict[str, Path]) -> None:
+    model = load(runs["t5"], device="cpu")
+    assert model.kind == "a model of hidden spans"
+    one, other, blank = fill(model, ["the [MASK] sees [MASK] .", "the <extra_id_0> sees <extra_id_1> .", " "], top=2)
+    assert one == other
+    assert len(one.masks) == 2
+    assert (blank.text, blank.masks) == ("", [])
+    for mask in one.masks:
+        assert all(0 <= guess.probability <= 1 for guess in mask)
+    assert embed(model, ["the dog"]).vectors.shape == (1, 16)
+    assert {layer.part for layer in look(model, "the <extra_id_0> dog").layers} == {"encoder", "decoder", "cross"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("the dog", r"line 1: no \[MASK\] in 'the dog'; write \[MASK\] or <extra_id_0>"),
+        ("a <extra_id_1> b", "line 1: <extra_id_1> … are not the sentinels in their order"),
+        ("a <extra_id_0> b [MASK]", r"line 1: has \[MASK\] and <extra_id_0>; write one"),
+        ("[MASK] " * 100, r"line 1: 100 times \[MASK\], but the model can fill in 99"),
+    ],
+)
+def test_a_text_without_gaps_in_order_is_refused(text: str, found: str, runs: dict[str, Path]) -> None:
+    with pytest.raises(UserError, match=found):
+        fill(load(runs["t5"], device="cpu"), [text])
+
+
+@pytest.mark.parametrize(
+    ("family", "text"), [(family, text) for family in SETTINGS for text in ("a", "a b", "x" * 500)]
+)
+def test_a_text_of_one_token_or_one_word_trains(family: str, text: str, tmp_path: Path) -> None:
+    made = recipe(family, tmp_path, f"data.valid={tmp_path / 'text.txt'}", "plan.steps=1", "data.tokens=char")
+    (tmp_path / "text.txt").write_text(text)
+    train(made, tmp_path / "run")
+    assert load(tmp_path / "run", device="cpu").step == 1
+
+
+@pytest.mark.parametrize("family", [*SETTINGS])
+def test_a_line_of_a_megabyte_is_left_out(family: str, tmp_path: Path) -> None:
+    made = recipe(family, tmp_path, "plan.steps=1", "data=lines", "data.tokens=word")
+    (tmp_path / "text.txt").write_text("".join(f"dog {n}\n" for n in range(40)) + f"{'x' * 30} " * 32_000)
+    run = train(made, tmp_path / "run")
+    assert run.prepared.batches.dropped == 1
+
+
+def test_a_tokenizer_without_sentinels_cannot_start_t5(runs: dict[str, Path], tmp_path: Path) -> None:
+    made = recipe("t5", runs["t5"].parent, f"data.tokenizer={runs['electra']}")
+    with pytest.raises(UserError, match=r"no sentinels .* data.tokenizer|no sentinels"):
+        Run(made, tmp_path / "run")
+
+
+def test_a_tokenizer_without_a_mask_cannot_start_electra(runs: dict[str, Path], tmp_path: Path) -> None:
+    made = recipe("electra", runs["t5"].parent, f"data.tokenizer={runs['t5']}")
+    with pytest.raises(UserError, match="no mask token, which objective=replaced needs"):
+        Run(made, tmp_path / "run")

@@ -163,8 +163,8 @@ class PretrainingStanding:
                 one = self.by_name[entry.name]
                 size = f"{one.cell['parameters']:,}" if one.cell else NONE
                 setting = f"{pair.setting}={value}"
-                rows.append(["" if at else pair.family, setting, size, _own(one), *self._probe_cells(one)])
-        columns = ["family", "setting", "parameters", "its own task, valid", *self._probe_columns]
+                rows.append(["" if at else pair.family, setting, size, _own(one), *self._probe_cells(one)[:1]])
+        columns = ["family", "setting", "parameters", "its own task, valid", *self._probe_columns[:1]]
         note = " ".join(f"{pair.family}, {pair.setting}: {pair.claim}" for pair in self.pairs)
         return [Table("Pairs that differ in one setting", columns, rows, note)] if rows else []
 

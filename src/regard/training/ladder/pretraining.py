@@ -7,6 +7,7 @@ probe from scratch. `climb` does the work of one entry, so that several processe
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -147,7 +148,10 @@ class Probe:
 
     def write(self, out: Path) -> "Probe":
         """The probe with the texts that are used, drawn and written to files: all entries learn from the same."""
-        corpus = Labelled(self.train, self.valid, text=self.text, label=self.label).load()
+        try:
+            corpus = Labelled(self.train, self.valid, text=self.text, label=self.label).load()
+        except UserError as error:  # it names settings of regard train classify
+            raise UserError(re.sub(r"\bdata\.(?=(train|valid|text|label)\b)", "probe.", str(error))) from error
         train = [one for one in corpus.train if one.text]
         drawn = random.Random(DRAWN).sample(train, min(self.labels or len(train), len(train)))
         folder = out / f"probe-{_key(vars(self))}"
@@ -328,8 +332,9 @@ def fine_tuning(job: Job, given: WarmStart, seed: int) -> tuple[Recipe, WarmStar
 
 
 def probe_of(settings: Sequence[str]) -> Probe:
-    """The probe that settings such as probe.train=FILE describe."""
-    probe = override(Settings(), settings, KINDS).probe
+    """The probe that settings describe: probe.train=FILE, or probe=FILE in short, and others."""
+    named = [re.sub("^probe=", "probe.train=", one) for one in settings]
+    probe = override(Settings(), named, KINDS).probe
     if settings and not probe.train:
         raise UserError(f"{settings[0]}: probe.train is not set; give the labelled texts with probe.train=FILE")
     return probe

@@ -39,6 +39,55 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "a sampled token that is the original counts as replaced",
+        "objectives/replaced.py",
+        "replaced = (targets != IGNORED) & (text != targets)",
+        "replaced = targets != IGNORED",
+        "objectives/test_replaced.py",
+    ),
+    Fault(
+        "a run of ELECTRA is evaluated with a new generator",
+        "training/evaluate.py",
+        "    own = (model.own or own_module(model)) if objective.needs_own else None",
+        "    own = model.recipe.objective.modules(model.module, model.fields) if objective.needs_own else None",
+        "training/test_electra_t5_runs.py",
+    ),
+    Fault(
+        "a hidden span may touch another",
+        "data/span_corruption.py",
+        "        shown_parts[last - spans] -= 1\n",
+        "        shown_parts[last - spans // 2] -= 1\n",
+        "data/test_span_corruption.py",
+    ),
+    Fault(
+        "the last sentinel of a target is missing",
+        "data/span_corruption.py",
+        "marks[spans[real]]",
+        "marks[spans[real] - 1]",
+        "data/test_span_corruption.py",
+    ),
+    Fault(
+        "a second part of another row may begin anywhere",
+        "data/corruption.py",
+        "            better = here & ~found",
+        "            better = here & False",
+        "data/test_pretraining_corruption.py",
+    ),
+    Fault(
+        "of a word only some tokens are masked",
+        "data/boundaries.py",
+        "        begins = apart | ~(self.letter_first[text] & self.letter_last[before])",
+        "        begins = np.ones(len(text), bool)",
+        "data/test_pretraining_corruption.py",
+    ),
+    Fault(
+        "a static mask depends on the batch",
+        "data/corruption.py",
+        "        self._state, self._calls = np.repeat(row, lengths) + place, 0",
+        "        self._state, self._calls = np.arange(len(text), dtype=np.uint64), 0",
+        "data/test_pretraining_corruption.py",
+    ),
+    Fault(
         "word vectors that diverged are saved",
         "training/run.py",
         '        if self.recipe.objective.learns_by != "gradients":  # the loss is that before the step',

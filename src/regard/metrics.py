@@ -318,7 +318,7 @@ METRICS: dict[str, Metric] = {
         f"replaced_{name}": Metric(
             f"{name} of replaced tokens",
             "sums",
-            lambda sums, counts, of=of: sums["detected"] / sums[of] if sums[of] else None,  # type: ignore[misc]
+            lambda sums, counts, of=of: sums["detected"] / max(sums[of], 1),  # type: ignore[misc]
             lower_is_better=False,
             format="percent",
             sums=("detected", of),

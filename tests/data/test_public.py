@@ -330,7 +330,8 @@ def test_special_tokens_of_each_type(made: Callable[[str], Case]) -> None:
     assert made("bert").ours.special_tokens == SpecialTokens(pad=0, bos=2, eos=3, unk=1, mask=4, prefix=2, suffix=3)
     assert made("gpt2").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=0)
     assert made("openai-gpt").ours.special_tokens == SpecialTokens(pad=0, bos=None, eos=None, unk=0)
-    assert made("t5").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=1, unk=2, suffix=1, second_segment=0)
+    t5 = SpecialTokens(pad=0, bos=0, eos=1, unk=2, suffix=1, second_segment=0, sentinels=tuple(range(157, 57, -1)))
+    assert made("t5").ours.special_tokens == t5
     roberta = made("roberta").ours.special_tokens
     assert (roberta.prefix, roberta.suffix, roberta.mask, roberta.pad) == (0, 2, 4, 1)
 
@@ -496,6 +497,7 @@ def test_the_vocabulary_of_t5(real: Callable[[str, dict[str, str]], Path]) -> No
     _, ours = read_tokenizers(folder, {"model_type": "t5", "decoder_start_token_id": 0})
     line = "translate English to German: The house is wonderful."
     assert ours.encode(line) == [13959, 1566, 12, 2968, 10, 37, 629, 19, 1627, 5]
+    assert ours.special_tokens.sentinels == tuple(range(32099, 31999, -1))
     model = (folder / "spiece.model").read_bytes()
     extra = [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
     charsmap = read_sentencepiece(model).charsmap

@@ -14,6 +14,7 @@ from regard.layers.kv_cache import AttentionPlan
 from regard.layers.tokens import check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape, Stack
 from regard.models import (
+    FAMILIES,
     BertConfig,
     BigramConfig,
     CaptionerConfig,

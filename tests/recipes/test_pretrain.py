@@ -54,8 +54,9 @@ def made(*settings: str) -> Recipe:
 
 def small(model: str, *settings: str) -> Recipe:
     sizes = ("model.width=16", "model.embed=8", "model.layers=1") if "lstm" in model else STACK
-    window = ("data.window=24",) if "lstm" in model or model == "transformer-xl" else ("model.context=24",)
-    return made(f"model={model}", "data.vocab=60", *sizes, *window, *settings)
+    window = ("data.window=24",) if "lstm" in model or model in ("transformer-xl", "t5") else ("model.context=24",)
+    vocab = 160 if model == "t5" else 60  # with 100 sentinels
+    return made(f"model={model}", f"data.vocab={vocab}", *sizes, *window, *settings)
 
 
 def test_the_settings_follow_from_the_model_and_stated_ones_win() -> None:

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from regard import UserError, classify, embed, fill, load, look, record, score, translate
+from regard import UserError, classify, embed, export, fill, load, look, record, score, translate
+from regard.data.example import Text
 from regard.file_io import load_tensors
 from regard.objectives import ReplacedTokens
 from regard.recipes import KINDS, change, find_recipe
+from regard.report.example import example_picture
 from regard.training.evaluate import evaluate
+from regard.training.prepare import prepare
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
 
@@ -21,7 +24,7 @@ TINY = (
 )
 SETTINGS = {
     "electra": ("model=electra", "model.embed=8", "model.context=24", "data.vocab=80"),
-    "t5": ("model=t5", "data.vocab=180"),
+    "t5": ("model=t5", "model.readout_scale=0.25", "data.vocab=180"),
 }
 
 
@@ -61,6 +64,24 @@ def test_a_run_that_is_stopped_and_resumed_is_bit_equal(family: str, runs: dict[
         own = [name for name in one if name.startswith("objective/")]
         assert own
         assert not any("embedding" in name for name in own)
+
+
+def test_a_captured_step_samples_by_the_numbers_of_each_batch(graphs: Any, tmp_path: Path) -> None:
+    prepared = prepare(recipe("electra", tmp_path, "model.dropout=0"))
+    module, factors = prepared.build(), torch.ones(2)
+
+    def step(batch: Any, factors: Any, state: Any) -> Any:
+        module.zero_grad(set_to_none=False)
+        sums, _ = module(batch, 0)
+        (sums * factors).sum().backward()
+        return sums.detach(), None
+
+    captured, made = graphs(step, list(module.parameters()))
+    for number in range(3):
+        batch = prepared.batches.batch(number)
+        found, _ = captured.of(batch, factors)(batch, 0, factors, None)
+        assert torch.equal(found, step(batch, factors, None)[0])
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("places", ["all", "masked"])
@@ -143,13 +164,49 @@ def test_t5_fills_each_gap_with_a_span(runs: dict[str, Path]) -> None:
     model = load(runs["t5"], device="cpu")
     assert model.kind == "a model of hidden spans"
     one, other, blank = fill(model, ["the [MASK] sees [MASK] .", "the <extra_id_0> sees <extra_id_1> .", " "], top=2)
-    assert one == other
+    assert one.text == other.text
     assert len(one.masks) == 2
     assert (blank.text, blank.masks) == ("", [])
     for mask in one.masks:
         assert all(0 <= guess.probability <= 1 for guess in mask)
     assert embed(model, ["the dog"]).vectors.shape == (1, 16)
     assert {layer.part for layer in look(model, "the <extra_id_0> dog").layers} == {"encoder", "decoder", "cross"}
+
+
+def test_exported_models_do_the_same(runs: dict[str, Path], tmp_path: Path) -> None:
+    for family, use in (("electra", lambda model: [one.total for one in score(model, ["the dog sees"])]),
+                        ("t5", lambda model: fill(model, ["the [MASK] sees"], top=2))):  # fmt: skip
+        ours = load(runs[family], device="cpu")
+        export(ours, tmp_path / family)
+        assert use(load(tmp_path / family, device="cpu")) == use(ours)
+
+
+def test_a_public_detector_has_no_generator_to_be_evaluated_with(runs: dict[str, Path], tmp_path: Path) -> None:
+    export(load(runs["electra"], device="cpu"), tmp_path / "public")
+    with pytest.raises(UserError, match="no generator whose tokens the model could judge"):
+        evaluate(load(tmp_path / "public", device="cpu"), [Text("the dog sees")], ("loss",))
+
+
+def test_an_example_shows_what_both_networks_of_electra_read(tmp_path: Path) -> None:
+    found = example_picture(recipe("electra", tmp_path))
+    generator, model = (found.inputs[name] for name in ("generator", "model"))
+    assert len(generator) == len(model)
+    for one, other in zip(generator, model):
+        if one.hidden is None:
+            assert (other.token, other.predicts) == (one.token, None)
+        else:
+            assert (one.token, one.hidden) == ("[MASK]", "mask")
+            assert other.predicts == ("original" if other.token == one.predicts else "replaced")
+    assert sum(place.hidden is not None for place in generator) == 4  # 15 % of 24, rounded up
+    assert "A generator predicts 4 masked tokens" in found.about
+
+
+def test_an_example_shows_the_sentinels_of_t5(tmp_path: Path) -> None:
+    found = example_picture(recipe("t5", tmp_path))
+    source, target = found.inputs["source"], found.inputs["tokens"]
+    assert [place.token for place in source if "extra_id" in place.token] == ["<extra_id_0>"]
+    assert [place.token for place in target][:2] == ["<bos>", "<extra_id_0>"]
+    assert target[-1].predicts == "<eos>"
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,9 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
             if (of_data[name] == data or name in kinds.get("family", {}))
             and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
         ]
-        part, cure = f"objective={objective}", f"use the recipe {' or '.join(use)}"
+        able = [f"objective={name}" for name in kinds["objective"] if kind in _fitting_models(data, name, kinds)]
+        cure = f"use the recipe {' or '.join(use)}" if use else f"set {' or '.join(able)}"
+        part = f"objective={objective}"
     name = " or ".join(known_as([kind]))
     raise UserError(f"from={path}: a model of the kind {name} does not fit {part}; {cure}.")
 

@@ -133,6 +133,9 @@ def test_one_tokenizer_has_what_every_family_needs(tmp_path: Path, monkeypatch: 
     assert {job.cell.recipe.plan.minutes for job in found} == {0.5}
     assert len({job.cell.out for job in found}) == len(found)
     assert all(job.seeds == (1, 2) for job in found)
+    assert {job.name for job in found if job.relative_rate == pytest.approx(6)} == {"lstm", "masked-lstm"}
+    one_rate = jobs([*settings, "plan.rate=1e-3"], Probe(), select(["lstm"])[0], 1, None, Path("lad"))
+    assert [(job.relative_rate, job.cell.recipe.plan.rate) for job in one_rate] == [(1.0, 1e-3)]
     (probe,) = {job.probe for job in found}
     assert probe is not None
     assert len(Path(probe.train).read_text(encoding="utf-8").splitlines()) == 8

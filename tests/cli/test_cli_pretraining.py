@@ -65,9 +65,10 @@ def test_a_pair_is_pretrained_and_probed_and_resumes(regard: Regard) -> None:
     tuned, scratch = ([cell["scores"]["loss"] for cell in base[name]] for name in ("tuned", "scratch_cells"))
     assert tuned != scratch
     assert base["tuned"][0]["recipe"] == base["scratch_cells"][0]["recipe"]
-    assert Path("lad/cells/bert/tuned/seed-1").is_dir()
-    assert not Path("lad/cells/bert/tuned/seed-2").exists()  # its result stays
-    Path("lad/cells/bert/tuned/seed-2.json").unlink()
+    (tuned_in,) = Path("lad/cells/bert").glob("probe-*/tuned")
+    assert (tuned_in / "seed-1").is_dir()
+    assert not (tuned_in / "seed-2").exists()  # its result stays
+    (tuned_in / "seed-2.json").unlink()
     again = regard(*command, "--json")
     assert again.err.count("parameters on") == 1, again.err  # nothing else was run again
     found = json.loads(again.out)

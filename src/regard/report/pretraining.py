@@ -110,13 +110,12 @@ class PretrainingStanding:
         )
 
     def _families(self) -> Table:
-        columns = ["family", "parameters", "learns", "its own task, valid", *self._probe_columns, "steps", "time"]
+        columns = ["family", "parameters", "its own task, valid", *self._probe_columns, "steps", "time"]
         rows = [
             [
                 one.entry.family,
                 f"{one.cell['parameters']:,}" if one.cell else NONE,
-                _kind(one).title if one.cell else NONE,
-                _own(one),
+                f"{_kind(one).title}: {_own(one)}" if one.cell else _own(one),
                 *self._probe_cells(one),
                 f"{one.cell['steps']:,}" if one.cell else NONE,
                 duration(one.cell["training_seconds"]) if one.cell else NONE,

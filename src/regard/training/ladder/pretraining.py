@@ -59,7 +59,7 @@ FAMILIES = {
     for entry in (
         Entry("gpt"),
         Entry("transformer-xl"),
-        Entry("lstm", ("plan.rate=3e-3",)),  # at the rate of a Transformer, a recurrent network learns slowly
+        Entry("lstm", ("plan.rate=3e-3",)),  # LSTMs learn at higher rates than Transformers
         Entry("bert"),
         Entry("roberta"),
         Entry("albert", fitted=False),  # to share weights is its purpose: it has the width of BERT, and is smaller
@@ -292,7 +292,7 @@ def climb(job: Job, follow: Follow) -> Pretrained:
                 continue
             recipe, start = fine_tuning(job, given, seed)
             start = start if name == "tuned" else start._replace(weights=dict)  # the tokenizer and sizes alone
-            place = job.cell.out.parent / name / f"seed-{seed}"
+            place = job.cell.out.parent / Path(job.probe.train).parent.name / name / f"seed-{seed}"
             try:
                 results.append(measure(Cell(name, seed, recipe, place, part="valid", start=start), follow))
             except Diverged:

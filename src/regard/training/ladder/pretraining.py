@@ -59,7 +59,7 @@ FAMILIES = {
     for entry in (
         Entry("gpt"),
         Entry("transformer-xl"),
-        Entry("lstm", ("plan.rate=3e-3",)),  # LSTMs learn at higher rates than Transformers
+        Entry("lstm", ("plan.rate=3e-3",)),  # at the rate of a Transformer, it learns slowly
         Entry("bert"),
         Entry("roberta"),
         Entry("albert", fitted=False),  # to share weights is its purpose: it has the width of BERT, and is smaller

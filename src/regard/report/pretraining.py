@@ -102,9 +102,9 @@ class PretrainingStanding:
         cells = [cell for one in self.results for cell in one.tuned]
         if not cells:
             return "There is no probe: probe.train=FILE names labelled texts on which all models are fine-tuned."
-        labels = f"{self.probe.labels:,} labelled texts" if self.probe.labels else "all labelled texts"
+        labels = f"at most {self.probe.labels:,} labelled texts" if self.probe.labels else "all labelled texts"
         return (
-            f"The probe: every model is fine-tuned on {labels} at most for {self.probe.steps:,} steps, and evaluated "
+            f"The probe: every model is fine-tuned on {labels} for {self.probe.steps:,} steps, and evaluated "
             f"once, after the last step, on {cells[0]['examples']:,} validation texts. From scratch: the same network "
             f"with new weights. {cells[0]['chance']}"
         )
@@ -125,7 +125,8 @@ class PretrainingStanding:
         ]
         note = (
             "Perplexities and accuracies of its own task can be compared only between families that learn the same. "
-            f"BERT and ALBERT also read parts of two texts as one, which makes masked tokens harder. {self._probed}"
+            "Half of the texts of BERT are parts of two texts, and half of those of ALBERT are in the wrong order; masked "
+            f"tokens are harder there. {self._probed}"
         )
         return Table("Pre-training", columns, rows, note)
 

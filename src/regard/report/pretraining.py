@@ -125,8 +125,8 @@ class PretrainingStanding:
         ]
         note = (
             "Perplexities and accuracies of its own task can be compared only between families that learn the same. "
-            "Half of the texts of BERT are parts of two texts, and half of those of ALBERT are in the wrong order; masked "
-            f"tokens are harder there. {self._probed}"
+            "Half of the texts of BERT are parts of two texts, and half of those of ALBERT are in the wrong order, "
+            f"which makes masked tokens harder. {self._probed}"
         )
         return Table("Pre-training", columns, rows, note)
 

@@ -75,7 +75,9 @@ CORPORA: dict[str, Callable[[Path], list[str]]] = {"trec": trec, "mr": mr, "sst2
 def cell(name: str, seed: int, recipe: Recipe, out: Path, start: Path | None) -> dict[str, Any]:
     """The result of a run with a seed, which is trained, resumed or read."""
     seeded = replace(recipe, plan=replace(recipe.plan, seed=seed))
-    found = measure(Cell(name, seed, seeded, out, part="valid", start=start), finish)
+    found = measure(
+        Cell(name, seed, seeded, out, part="valid", start=None if start is None else warm_start_from(start)), finish
+    )
     print(f"{out}: {found['scores']}", flush=True)
     return found
 

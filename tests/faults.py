@@ -401,6 +401,20 @@ FAULTS = (
         "data/test_sequences.py",
     ),
     Fault(
+        "a network from scratch has the pre-trained weights",
+        "training/ladder/pretraining.py",
+        'start = start if name == "tuned" else start._replace(weights=dict)',
+        "start = start",
+        "cli/test_cli_pretraining.py::test_a_pair_is_pretrained_and_probed_and_resumes",
+    ),
+    Fault(
+        "the other entry of a pair is not changed",
+        "training/ladder/pretraining.py",
+        "changed = [entry.changed] if entry.changed else []",
+        "changed = list[str]()",
+        "cli/test_cli_pretraining.py::test_the_entries_of_a_pair_differ_in_one_setting",
+    ),
+    Fault(
         "the ladder of sequences trains the worst trial",
         "training/ladder/sequences.py",
         "min(costs, key",

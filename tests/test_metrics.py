@@ -148,6 +148,10 @@ def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
         "entity_f1",
         "entity_precision",
         "entity_recall",
+        "sentences",
+        "filled",
+        "replaced_precision",
+        "replaced_recall",
     }
 
 

@@ -420,6 +420,15 @@ METRICS: dict[str, Metric] = {
         sums=("sentences_right",),
         heads=("masked",),
     ),
+    "filled": Metric(
+        "masked tokens found",
+        "sums",
+        lambda sums, counts: sums["filled"] / counts["nll"] if "filled" in sums else None,
+        lower_is_better=False,
+        format="percent",
+        sums=("filled",),
+        heads=("masked",),
+    ),
     "recalled": Metric(
         "recalled",
         "sums",

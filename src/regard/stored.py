@@ -68,8 +68,13 @@ def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
 
 
 def given_tokenizer(path: str) -> Tokenizer:
-    """The tokenizer of the text, or of the target, of a run or of a public checkpoint (`data.tokenizer`)."""
+    """The tokenizer of the text, or of the target, of a run or of a public checkpoint, or of its own file.
+
+    The setting is `data.tokenizer`; a file is what `Tokenizer.save` wrote.
+    """
     folder = Path(path).expanduser()
+    if folder.is_file():
+        return read_tokenizer(folder)
     if not folder.is_dir():
         raise UserError(f"data.tokenizer={path}: no such directory; give a run, or a public checkpoint.")
     if is_public(folder):

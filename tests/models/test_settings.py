@@ -14,6 +14,7 @@ from regard.layers.kv_cache import AttentionPlan
 from regard.layers.tokens import check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape, Stack
 from regard.models import (
+    FAMILIES,
     BertConfig,
     BigramConfig,
     CaptionerConfig,
@@ -135,6 +136,11 @@ def test_a_resized_transformer_has_a_width_of_whole_heads_and_as_many_weights_as
             assert abs(resized.width - width) <= max(heads, 8) / 2
             expected = block_weights(config) * (width / config.width) ** 2
             assert block_weights(resized) == pytest.approx(expected, rel=0.06), (config, width)
+
+
+def test_a_resized_t5_scales_its_last_states_by_its_width() -> None:
+    t5 = FAMILIES["t5"].resized(176)
+    assert (t5.width, t5.readout_scale) == (176, pytest.approx(176**-0.5))
 
 
 def test_the_widths_of_a_resized_recurrent_model_follow() -> None:

@@ -13,7 +13,7 @@ from regard.data.flat import Row, Rows
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.objectives import MaskedTokens
+from regard.objectives import MaskedTokens, masked
 from regard.tasks import TASKS
 
 PAD, BEGIN, END, MASK, VOCAB = 0, 1, 2, 3, 40
@@ -114,6 +114,19 @@ def test_a_small_reader_learns_to_fill_in():
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.9  # 3.7 at first
+
+
+def test_an_evaluation_counts_the_masked_tokens_that_are_found(monkeypatch):
+    monkeypatch.setattr(masked, "AT_ONCE", 7)  # several parts
+    model, objective = Reader(), MaskedTokens(0.3)
+    rows: list[Row] = [{"text": np.array([BEGIN, *[token] * 10, END])} for token in range(len(SPECIALS), VOCAB)]
+    batch = collate(MaskTokens(MASK, VOCAB, SPECIALS, 0.3)(Rows.of(rows), np.random.default_rng(1)), TASKS["masked"])
+    with torch.no_grad():
+        found = objective(model, batch, 0)[0]["filled"]
+        guesses = model.readout(model.features(batch["tokens"], batch.visible("tokens"))).argmax(-1)
+    assert int(found) == int((guesses == batch["targets"]).sum())
+    assert int(found) > 0
+    assert "filled" not in objective(model, batch, 0)[0]  # it costs time in training
 
 
 def test_the_corruption_has_the_ids_of_the_tokenizer():

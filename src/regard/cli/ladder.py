@@ -9,7 +9,9 @@ import typer
 
 from regard.cli import options
 from regard.cli.console import LastingConsole, before_first_step, kept_if_stopped, ready
-from regard.cli.sequences import ladder_of_sequences, print_standing
+from regard.cli.ladder_jobs import print_standing
+from regard.cli.pretraining import ladder_of_pretraining
+from regard.cli.sequences import ladder_of_sequences
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,11 +20,17 @@ if TYPE_CHECKING:
 
 What = Annotated[
     str,
-    typer.Argument(metavar="RECIPE|FILE|sequences", help="dates, multi30k, another recipe, your pairs, or sequences."),
+    typer.Argument(
+        metavar="RECIPE|FILE|sequences|pretrain",
+        help="dates, multi30k, another recipe, your pairs, sequences or pretrain.",
+    ),
 ]
 Rungs = Annotated[str | None, typer.Option(help="Only these, such as additive,general; all if not given.")]
 Seeds = Annotated[
-    int | None, typer.Option(min=1, help="Runs of each rung, each with its own seed; else 3, of sequences 1.")
+    int | None,
+    typer.Option(
+        min=1, help="Runs of each rung, of pretrain runs of the probe, each with its seed; else 3, sequences 1."
+    ),
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Of each run: plan.steps.")]
 Beam = Annotated[int, typer.Option(min=1, help="With which the test set is decoded in the end.")]
@@ -30,9 +38,12 @@ Quality = Annotated[
     float | None, typer.Option(help="Of plan.select, that rungs are timed to reach; else 95 % of the best one's.")
 ]
 Minutes = Annotated[
-    float | None, typer.Option(min=0.001, help="Of sequences: the limit of each cell, its trials included; else 5.")
+    float | None,
+    typer.Option(
+        min=0.001, help="The limit of each cell: of sequences with its trials, else 5; of pretrain, else none."
+    ),
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Of sequences: processes that share the device.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Of sequences and pretrain: processes that share the device.")]
 Trials = Annotated[
     int | None, typer.Option(min=1, max=4, help="Of sequences: settings that each family is tried with; else 4.")
 ]
@@ -68,6 +79,13 @@ def ladder(
     without such words, all are compared. Each family of a task is tuned by the same short trials and then trained, both
     within --minutes. The figures are those of the validation sets, beside the published ones of the test sets.
 
+    `pretrain` is a ladder of pre-trained models: gpt, transformer-xl, lstm, bert, roberta, albert, electra, masked-lstm
+    and t5, with equal parameters (albert shares its layers and has fewer), on the text data.train=FILE with one
+    tokenizer and one budget, plan.steps or --minutes. Pairs differ in one setting: next-sentence, masks,
+    sentence-order, shared-layers and all-tokens. Words after `pretrain` name families and pairs; without such words,
+    all are compared. With probe.train=FILE (and probe.valid=FILE), each model is then fine-tuned on 1,000 labelled
+    texts (probe.labels) with each of the --seeds, and the same network learns them from scratch.
+
     \b
     Examples:
       regard ladder dates --steps 400
@@ -77,6 +95,8 @@ def ladder(
       regard ladder pairs.tsv data.source_tokens=char plan.steps=2000
       regard ladder sequences --jobs 8 --device cuda
       regard ladder sequences jsb tcn lstm --minutes 2 --seeds 3
+      regard ladder pretrain data.train=text.txt probe.train=labelled.tsv --minutes 10 --device cuda
+      regard ladder pretrain bert electra next-sentence data.train=text.txt plan.steps=2000
     """
     flags = {"steps": steps, "device": device}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
@@ -87,8 +107,13 @@ def ladder(
             raise UserError("--rungs, --beam and --quality: are for other ladders; name tasks and models instead.")
         ladder_of_sequences(given, seeds or 1, minutes, jobs, trials, out, json, console)
         return
+    if what == "pretrain":
+        if rungs is not None or beam != 1 or quality is not None or trials is not None:
+            raise UserError("--rungs, --beam, --quality and --trials: are for other ladders; name families instead.")
+        ladder_of_pretraining(given, seeds, minutes, jobs, out, json, console)
+        return
     if minutes is not None or jobs != 1 or trials is not None:
-        raise UserError("--minutes, --jobs and --trials: are for regard ladder sequences; leave them out.")
+        raise UserError("--minutes, --jobs and --trials: are for regard ladder sequences or pretrain; leave them out.")
     ladder_of_recipe(what, given, rungs, seeds or 3, beam, quality, out, json, console)
 
 

@@ -96,7 +96,14 @@ class TransformerConfig(Shape, Facts):
         inner = (self.layers * self.inner + decoder.layers * decoder.inner) / layers
         near, share = resized_widths(self, width, lcm(self.heads, decoder.heads), attentions, inner)
         decoder_inner = scaled_inner(self.decoder_inner, share) if self.decoder_inner else 0
-        return replace(self, width=near, inner=scaled_inner(self.inner, share), decoder_inner=decoder_inner)
+        scale = self.readout_scale * sqrt(self.width / near) if self.readout_scale != 1 else 1.0  # T5 has 1 / √width
+        return replace(
+            self,
+            width=near,
+            inner=scaled_inner(self.inner, share),
+            decoder_inner=decoder_inner,
+            readout_scale=scale,
+        )
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:

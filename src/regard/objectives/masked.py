@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORED, Batch, Corruption
@@ -20,6 +21,8 @@ from regard.errors import UserError
 from regard.objectives.loss import cross_entropy, token_loss
 from regard.objectives.objective import HasReadout, Objective, Sums
 from regard.objectives.sequence import check_part, check_smoothing
+
+AT_ONCE = 1024  # places whose logits of the whole vocabulary are in memory together, in an evaluation
 
 
 class BidirectionalModel(HasReadout, Protocol):
@@ -45,7 +48,7 @@ class MaskedTokens(Objective):
     # Another question, about two parts of a text. next: does the second follow the first; order: are they in order.
     sentences: Literal["none", "next", "order"] = "none"
     heads: ClassVar[tuple[str, ...]] = ("masked",)
-    measures: ClassVar[tuple[str, ...]] = ("sentences_right",)
+    measures: ClassVar[tuple[str, ...]] = ("sentences_right", "filled")
 
     def __post_init__(self) -> None:
         for name in ("part", "kept", "random"):
@@ -117,7 +120,11 @@ class MaskedTokens(Objective):
         else:
             features = model.features(batch["tokens"], batch.visible("tokens"))
         some = features.gather(1, places[:, :, None].expand(-1, -1, features.shape[-1]))  # (B, K, W)
-        sums = {"nll": token_loss(model, some, targets.gather(1, places), self.smoothing)}
+        masked = targets.gather(1, places)  # (B, K)
+        sums = {"nll": token_loss(model, some, masked, self.smoothing)}
+        if not torch.is_grad_enabled():  # an evaluation: how many tokens are found, some at a time
+            parts = zip(some.flatten(0, 1).split(AT_ONCE), masked.flatten().split(AT_ONCE))
+            sums["filled"] = torch.stack([(model.readout(x).argmax(-1) == y).sum() for x, y in parts]).sum()
         if self.sentences != "none":
             answers: Tensor = model.follows(features)  # type: ignore[attr-defined]
             sums["sentences"] = cross_entropy(answers, batch["next"])

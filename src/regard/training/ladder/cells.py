@@ -21,11 +21,11 @@ from regard.recording import attentions, watch
 from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
+from regard.training.extractor import Start
 from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log
 from regard.training.prepare import prepare
 from regard.training.run import Run
-from regard.training.warm_start import warm_start_from
 from regard.verbs.forced import BATCH_TOKENS
 from regard.verbs.loaded import load
 
@@ -46,7 +46,7 @@ class Cell:
     out: Path
     beam: int = 1
     part: Literal["test", "valid"] = "test"  # test: valid where there is no test set
-    start: Path | None = None  # the run that it starts from; None: new weights
+    start: Start | None = None  # the model that it starts from; None: new weights and tokenizers
 
     @property
     def result(self) -> Path:
@@ -88,8 +88,7 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
     if not all("training" in line for line in evaluations(read_log(cell.out))):
         raise UserError(f"{cell.out}: its log has no time of training; remove it or choose another --out.")
     resumed = is_run(cell.out)
-    init = None if resumed or cell.start is None else warm_start_from(cell.start)
-    run = Run(cell.recipe, cell.out, "resume" if resumed else "overwrite", init)
+    run = Run(cell.recipe, cell.out, "resume" if resumed else "overwrite", None if resumed else cell.start)
     finished = follow(run)
     found = {"cell": cell.name, "seed": cell.seed, **_evaluate_best(cell, run), "seconds": finished.seconds, **wanted}
     write_json(cell.result, found)

@@ -5,17 +5,10 @@ a limit of minutes. `climb` does the work of one row and family, so that several
 """
 
 import math
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, cast
-
-import torch
 
 from regard.errors import UserError, nearest
 from regard.metrics import METRICS
@@ -23,14 +16,12 @@ from regard.models import GptConfig, ModelConfig, RecurrentLmConfig, TcnConfig
 from regard.recipes import KINDS, RECIPES, Recipe, model_config
 from regard.tasks import Task
 from regard.training.events import Finished
-from regard.training.interrupt import SignalGuard
 from regard.training.ladder.cells import Cell, fit_size, measure, with_vocabularies
 from regard.training.loop import Diverged
 from regard.training.prepare import prepare
 from regard.training.run import Run
 
 FAMILIES = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM", "tcn": "TCN", "transformer": "Transformer"}
-INTERRUPTED = 130  # the exit status of a process after Ctrl-C
 MARGIN = 0.01  # by how much a trial must be better than the settings as given; short trials differ by chance
 TUNING = 0.25  # the part of the minutes of a cell in which all its trials run
 
@@ -320,49 +311,3 @@ def best_trial(row: Row, tried: Mapping[str, float | None]) -> str | None:
         return None
     first, best = next(iter(tried)), min(costs, key=lambda name: costs[name])
     return first if costs.get(first, math.inf) * (1 - MARGIN) <= costs[best] else best
-
-
-def finish(run: Run) -> Finished:
-    """Iterate a run to its end without output."""
-    *_, last = run
-    assert isinstance(last, Finished)
-    return last
-
-
-def climb_silently(job: Job) -> Climbed:
-    """`climb` in another process. An interrupt ends the process; without this, it would begin the next job."""
-    try:
-        return climb(job, finish)
-    except KeyboardInterrupt:  # the run is saved
-        os._exit(INTERRUPTED)
-
-
-def _start_worker(threads: int) -> None:
-    """Prepare a process of `side_by_side`, which does not outlive the process that started it."""
-    torch.set_num_threads(threads)
-    parent = parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def side_by_side(every: Iterable[Job], processes: int) -> Iterator[Climbed]:
-    """The results of jobs that run in several processes on one device, in the order in which they end.
-
-    The first jobs run while the later ones are still being prepared. An interrupt ends all processes.
-    """
-    threads = max(1, (os.cpu_count() or 1) // processes)
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_start_worker, initargs=(threads,))
-    with SignalGuard().installed(), pool:
-        try:
-            waiting = [pool.submit(climb_silently, job) for job in every]
-            for done in as_completed(waiting):
-                yield done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                process.terminate()

@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Callable[..., str]:
 
 
 def made(*settings: str) -> Recipe:
-    return change(find_recipe("pretrain"), [*settings, *PLAN], KINDS)
+    return change(find_recipe("pretrain"), [*PLAN, *settings], KINDS)
 
 
 def small(model: str, *settings: str) -> Recipe:

@@ -28,7 +28,7 @@ from regard.metrics import spearman
 from regard.recipes import find_recipe
 from regard.training.evaluate import evaluate
 from regard.training.ladder.quality import evaluations, read_log
-from regard.training.ladder.sequences import finish
+from regard.training.ladder.side_by_side import finish
 from regard.training.prepare import prepare
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started

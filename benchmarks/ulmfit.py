@@ -27,7 +27,7 @@ from regard.data.files import find_data
 from regard.file_io import write_json
 from regard.recipes import KINDS, Recipe, find_recipe, without_vocabularies
 from regard.training.ladder.cells import Cell, measure
-from regard.training.ladder.sequences import finish
+from regard.training.ladder.side_by_side import finish
 from regard.training.tuning import tuning_recipe
 from regard.training.warm_start import warm_start_from, warm_started
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from regard.data.files import find_data
 from regard.file_io import write_json
-from regard.recipes import KINDS, Recipe, find_recipe, without_vocabularies
+from regard.recipes import KINDS, Recipe, find_recipe, with_vocabularies
 from regard.training.ladder.cells import Cell, measure
 from regard.training.ladder.side_by_side import finish
 from regard.training.tuning import tuning_recipe
@@ -95,7 +95,7 @@ def measured(general: Path, data: list[str], settings: list[str], seed: int, out
     recipe, given = started(general)
     starts = {"general": general, "tuned": out / "tuned", "scratch": out / "scratch"}
     cell("tuned", seed, tuning_recipe(recipe, given, KINDS), starts["tuned"], general)
-    new = replace(recipe, model=without_vocabularies(recipe.model), data=replace(recipe.data, vocab=16_000))
+    new = replace(recipe, model=with_vocabularies(recipe.model), data=replace(recipe.data, vocab=16_000))
     scratch = replace(tuning_recipe(new, None, KINDS), objective=given.objective)
     cell("scratch", seed, scratch, starts["scratch"], None)
     found = {}

@@ -193,8 +193,7 @@ CASES: dict[str, Case] = {
     ),
     "pretrain-t5": Case(
         "pretrain",
-        f"{PRETRAIN} model=t5 objective=spans metrics=perplexity data.window=24 data.vocab=190 {STACK} "
-        f"model.readout_scale=0.25 {TEN}",
+        f"{PRETRAIN} model=t5 objective=spans metrics=perplexity data.window=24 data.vocab=190 {STACK} {TEN}",
         "gaps",
     ),
     "pretrain-lstm": Case(

@@ -36,6 +36,7 @@ def test_the_best_of_several_accepted_answers_counts_and_no_answer_accepts_only_
     assert METRICS["em"].compute(answers, accepted) == pytest.approx(2 / 5)
     assert METRICS["answer_f1"].compute(["a big dog"], [("dog", "big cat dog")]) == pytest.approx(4 / 5)
     assert mean_score(exact, [], []) is None
+    assert mean_score(exact, ["", "Paris"], [("the", "Paris")] * 2) == 0.5  # "the" has no words, and is not accepted
 
 
 def test_scores_are_those_of_torchmetrics() -> None:

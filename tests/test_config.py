@@ -42,7 +42,8 @@ class Plan:
         0.9,
         0.98,
     )  # the two averages
-    # any remark
+    # any remark,
+    # on two lines
     note: str = ""
     size: int | Literal["auto"] = "auto"
 
@@ -97,7 +98,7 @@ def test_a_setting_takes_its_fields_type(setting: str, field: str, value: Any) -
         ("plan.minutes=soon", "a finite number or none"),
         ("plan.quiet=maybe", "true or false"),
         ("plan.betas=0.9", "2 values separated by commas, each a finite number"),
-        ("plan.size=big", "a whole number or one of auto"),
+        ("plan.size=big", "a whole number or auto"),
     ],
 )
 def test_a_bad_value_is_refused_with_setting_value_and_type(setting: str, expected: str) -> None:
@@ -281,7 +282,7 @@ def test_the_tree_is_shown_with_types_and_comments() -> None:
     assert rows["plan.rate"].comment == "per step  # and per row"
     assert rows["plan.minutes"].type == "a finite number or none"
     assert rows["plan.betas"].comment == "the two averages"
-    assert rows["plan.note"].comment == "any remark"  # the line above the field
+    assert rows["plan.note"].comment == "any remark, on two lines"  # the lines above the field
     assert rows["plan.size"].comment == ""
 
 

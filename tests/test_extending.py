@@ -373,6 +373,7 @@ def test_a_head_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         "structured",
         "kim",
         "bilstm",
+        "transformer",
         "gpt",
         "bert",
         "context2vec",

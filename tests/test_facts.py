@@ -33,7 +33,9 @@ from regard.verbs import Loaded
 ROOT = Path(regard.__file__).parent
 FREE = ("models", "tasks.py", "pretrained", "heads.py")  # the parts that may recognise a model
 FAMILIES = {
-    name for name, value in vars(regard.models).items() if isinstance(value, type | UnionType) and value is not Facts
+    name
+    for name, value in vars(regard.models).items()
+    if isinstance(value, type | UnionType) and name not in ("Facts", "Model")
 }
 WORDS = {word for task in TASKS.values() for word in (task.name, task.verb)} | {"language", "fill"}
 CALLED = ("config", "module", "model")  # the names of variables that hold a model or its config

@@ -67,15 +67,13 @@ def merge(weights: Weights, row_words: Sequence[int], column_words: Sequence[int
     """
     rows, columns = _membership(row_words), _membership(column_words)
     rows /= np.maximum(rows.sum(axis=1, keepdims=True), 1)
-    merged: Weights = rows @ weights @ columns.T  # (words_q, Tq) (..., Tq, Tk) (Tk, words_k)
-    return merged
+    return rows @ weights @ columns.T  # (words_q, Tq) (..., Tq, Tk) (Tk, words_k)
 
 
 def _membership(words: Sequence[int]) -> NDArray[np.float64]:
     """(words, pieces): 1 where the piece belongs to the word, else 0."""
     index = np.asarray(words, dtype=np.int64)
-    member: NDArray[np.float64] = (np.arange(index.max(initial=-1) + 1)[:, None] == index).astype(np.float64)
-    return member
+    return (np.arange(index.max(initial=-1) + 1)[:, None] == index).astype(np.float64)
 
 
 def links_from(weights: Weights, method: str = "argmax") -> set[Link]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
+from itertools import count, takewhile
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -48,7 +49,7 @@ class Setting(NamedTuple):
     name: str  # dotted
     value: Any
     type: str  # the allowed values, in words
-    comment: str  # the comment after # on the field's line, or alone on the line above
+    comment: str  # the comment after # on the field's line, or alone on the lines above
     choices: tuple[str, ...] = ()  # the allowed words, for a field with a fixed set of them
 
 
@@ -75,8 +76,7 @@ def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
             draft = below
         _check_known(root, draft, last, path, setting, kinds)
         draft.values[last] = _from_text(setting, text, _hints(draft.kind)[last], kinds)
-    built: C = _build(root, "")
-    return built
+    return _build(root, "")
 
 
 def to_json(config: Any, kinds: Kinds) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def _value_from_json(obj: Any, hint: Any, kinds: Kinds, path: str) -> Any:
 def _comments(kind: type[Any]) -> dict[str, str]:
     """Field → its comment, in this class or in the base class that defines the field.
 
-    The comment is on the line of the field, or alone on the line above. A class without source code has no comments.
+    The comment is on the line of the field, or alone on the lines above. A class without source code has no comments.
     """
     found: dict[str, str] = {}
     for each in filter(is_dataclass, reversed(kind.__mro__)):
@@ -328,8 +328,9 @@ def _comments(kind: type[Any]) -> dict[str, str]:
         assert isinstance(definition, ast.ClassDef)
         for line in definition.body:
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                comment = beside.get(line.end_lineno or 0) or alone.get(line.lineno - 1)
-                if comment is not None:
+                above = takewhile(alone.__contains__, count(line.lineno - 1, -1))
+                comment = beside.get(line.end_lineno or 0) or " ".join(alone[one] for one in reversed([*above]))
+                if comment:
                     found[line.target.id] = comment
     return found
 
@@ -383,7 +384,8 @@ def _describe(hint: Any) -> str:
     if len(options) > 1:
         return " or ".join(_describe(option) for option in options)
     if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
+        names = ", ".join(map(str, get_args(hint)))
+        return f"one of {names}" if len(get_args(hint)) > 1 else names
     if get_origin(hint) is tuple:
         count = "a list of" if get_args(hint)[-1] is Ellipsis else len(get_args(hint))
         return f"{count} values separated by commas, each {_describe(get_args(hint)[0])}"

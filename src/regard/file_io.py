@@ -237,5 +237,5 @@ def lock_file(handle: int, wait: bool = True) -> bool:
 
 
 def is_inside(name: str) -> bool:
-    """Whether a relative path stays inside its directory."""
-    return not PurePath(name).is_absolute() and ".." not in PurePath(name).parts
+    """Whether a relative path stays inside its directory, and may be the name of a file."""
+    return not PurePath(name).is_absolute() and ".." not in PurePath(name).parts and "\0" not in name

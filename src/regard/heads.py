@@ -71,7 +71,7 @@ class PooledHeadConfig(HeadConfig):
     init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
 
     pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
-    # activation of a hidden layer; auto: tanh for a model whose first state is read, as BERT, else none
+    # activation of a hidden layer; auto: tanh for a model whose first state is read, as BERT, or T5, else none
     hidden: Hidden = "auto"
     inner: int = 0  # width of the hidden layer; 0: that of the pooled vector
     bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
@@ -83,12 +83,12 @@ class PooledHeadConfig(HeadConfig):
         check_dropout(self.dropout)
 
     def for_body(self, body: Facts) -> Self:
-        hidden: Hidden = "tanh" if body.pooling == "first" else "none"
+        hidden: Hidden = "tanh" if body.pooling == "first" or body.reads_source else "none"
         return replace(
             self,
             pool=body.pooling if self.pool == "auto" else self.pool,
             hidden=hidden if self.hidden == "auto" else self.hidden,
-            bias=not body.causal if self.bias is None else self.bias,
+            bias=body.reads_source or not body.causal if self.bias is None else self.bias,
         )
 
 
@@ -217,6 +217,8 @@ class ChoiceHeadConfig(PooledHeadConfig):
     """One logit for each of several texts, of which one is right: the layers of a class head with one output."""
 
     predicts: ClassVar[str] = "choice"
+
+    bias: bool | None = True  # whether the last layer has a bias
 
     def build(self, body: Facts) -> ChoiceHead:
         head = ChoiceHead(self.for_body(body), body.width, 1)

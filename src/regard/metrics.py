@@ -45,7 +45,7 @@ class Metric:
     title: str  # the heading of its column
     needs: Literal["sums", "answers", "weights", "regions", "predictions", "tags", "spans"]
     compute: Callable[[Any, Any], Any]
-    lower_is_better: bool
+    lower_is_better: bool = False
     format: Format = "digits"
     sums: tuple[str, ...] = ()  # the sums that it needs beside the terms of the loss (`Objective.measures`)
     heads: tuple[str, ...] = ()  # the heads whose predictions it is for; empty: any
@@ -375,6 +375,11 @@ def _entity_score(place: int) -> Callable[[Any, Any], float | None]:
     return score
 
 
+def _per_target(name: str) -> Callable[[Any, Any], float | None]:
+    """A sum divided by the number of targets; None for objectives that do not add it up."""
+    return lambda sums, counts: sums[name] / counts["nll"] if name in sums else None
+
+
 METRICS: dict[str, Metric] = {
     "loss": Metric("loss", "sums", lambda sums, counts: float(sums["nll"] / counts["nll"]), lower_is_better=True),
     "perplexity": Metric(
@@ -391,20 +396,12 @@ METRICS: dict[str, Metric] = {
         )
         for name in ("forward", "backward")
     },
-    "accuracy": Metric(
-        "accuracy",
-        "sums",
-        lambda sums, counts: sums["right"] / counts["nll"] if "right" in sums else None,
-        lower_is_better=False,
-        format="percent",
-        sums=("right",),
-    ),
+    "accuracy": Metric("accuracy", "sums", _per_target("right"), format="percent", sums=("right",)),
     **{
         f"replaced_{name}": Metric(
             f"{name} of replaced tokens",
             "sums",
             lambda sums, counts, of=of: sums["detected"] / max(sums[of], 1),  # type: ignore[misc]
-            lower_is_better=False,
             format="percent",
             sums=("detected", of),
             heads=("replaced",),
@@ -415,68 +412,35 @@ METRICS: dict[str, Metric] = {
         "sentence accuracy",
         "sums",
         lambda sums, counts: sums["sentences_right"] / counts["sentences"] if counts.get("sentences") else None,
-        lower_is_better=False,
         format="percent",
         sums=("sentences_right",),
         heads=("masked",),
     ),
     "filled": Metric(
-        "masked tokens found",
-        "sums",
-        lambda sums, counts: sums["filled"] / counts["nll"] if "filled" in sums else None,
-        lower_is_better=False,
-        format="percent",
-        sums=("filled",),
-        heads=("masked",),
+        "masked tokens found", "sums", _per_target("filled"), format="percent", sums=("filled",), heads=("masked",)
     ),
     "recalled": Metric(
         "recalled",
         "sums",
         lambda sums, counts: sums["recalled"] / sums["recallable"] if sums["recallable"] else None,
-        lower_is_better=False,
         format="percent",
         sums=("recalled", "recallable"),
     ),
-    "mse": Metric(
-        "mean squared error",
-        "sums",
-        lambda sums, counts: sums["squared"] / counts["nll"],
-        lower_is_better=True,
-        sums=("squared",),
-    ),
-    "f1_micro": Metric(
-        "F1, micro",
-        "predictions",
-        lambda found, gold: float(micro_average(found, gold).f1[0]),
-        lower_is_better=False,
-        format="percent",
-        heads=("class", "labels"),
-    ),
-    "f1_macro": Metric(
-        "F1, macro",
-        "predictions",
-        lambda found, gold: float(macro_average(found, gold).f1[0]),
-        lower_is_better=False,
-        format="percent",
-        heads=("class", "labels"),
-    ),
-    "f1_weighted": Metric(
-        "F1, weighted",
-        "predictions",
-        lambda found, gold: float(weighted_average(found, gold).f1[0]),
-        lower_is_better=False,
-        format="percent",
-        heads=("class", "labels"),
-    ),
-    "matthews": Metric("Matthews correlation", "predictions", matthews, lower_is_better=False, heads=("class",)),
+    "mse": Metric("mean squared error", "sums", _per_target("squared"), lower_is_better=True, sums=("squared",)),
+    **{
+        f"f1_{name}": Metric(
+            f"F1, {name}",
+            "predictions",
+            lambda found, gold, average=average: float(average(found, gold).f1[0]),  # type: ignore[misc]
+            format="percent",
+            heads=("class", "labels"),
+        )
+        for name, average in (("micro", micro_average), ("macro", macro_average), ("weighted", weighted_average))
+    },
+    "matthews": Metric("Matthews correlation", "predictions", matthews, heads=("class",)),
     **{
         f"entity_{name.lower()}": Metric(
-            f"entity {name}",
-            "tags",
-            _entity_score(place),
-            lower_is_better=False,
-            format="percent",
-            heads=("tag",),
+            f"entity {name}", "tags", _entity_score(place), format="percent", heads=("tag",)
         )
         for place, name in ((2, "F1"), (0, "precision"), (1, "recall"))
     },
@@ -485,34 +449,31 @@ METRICS: dict[str, Metric] = {
             title,
             "spans",
             lambda found, gold, score=score: mean_score(score, found, gold),  # type: ignore[misc]
-            lower_is_better=False,
             format="percent",
             heads=("span",),
         )
         for name, title, score in (("em", "exact answers", exact), ("answer_f1", "answer F1", word_f1))
     },
-    "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number", "vector")),
-    "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number", "vector")),
-    "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
-    "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
-    "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),
+    "pearson": Metric("Pearson", "predictions", pearson, heads=("number", "vector")),
+    "spearman": Metric("Spearman", "predictions", spearman, heads=("number", "vector")),
+    "exact": Metric("exact match", "answers", exact_match, format="percent"),
+    "bleu": Metric("BLEU", "answers", bleu, format="points"),
+    "chrf": Metric("chrF", "answers", chrf, format="points"),
     **{
-        f"rouge{name}": Metric(f"ROUGE-{name}", "answers", rouge(order), lower_is_better=False, format="percent")
+        f"rouge{name}": Metric(f"ROUGE-{name}", "answers", rouge(order), format="percent")
         for name, order in (("1", 1), ("2", 2), ("L", 0))
     },
-    "text_spearman": Metric("Spearman, of text", "answers", text_spearman, lower_is_better=False),
+    "text_spearman": Metric("Spearman, of text", "answers", text_spearman),
     "word_error": Metric("word error", "answers", word_error, lower_is_better=True, format="percent"),
     "phoneme_error": Metric("phoneme error", "answers", phoneme_error, lower_is_better=True, format="percent"),
-    "alignment": Metric("alignment", "weights", _alignment, lower_is_better=False, format="percent"),
-    "chance": Metric("(by chance)", "weights", _chance, lower_is_better=False, format="percent"),
+    "alignment": Metric("alignment", "weights", _alignment, format="percent"),
+    "chance": Metric("(by chance)", "weights", _chance, format="percent"),
     **{
-        f"bleu{order}": Metric(f"BLEU-{order}", "answers", caption_bleu(order), lower_is_better=False, format="points")
+        f"bleu{order}": Metric(f"BLEU-{order}", "answers", caption_bleu(order), format="points")
         for order in range(1, LONGEST_NGRAM + 1)
     },
-    "cider": Metric("CIDEr-D", "answers", cider, lower_is_better=False),
-    "pointing": Metric("pointing", "regions", _pointing, lower_is_better=False, format="percent"),
-    "pointing_chance": Metric(
-        "(pointing by chance)", "regions", _pointing_chance, lower_is_better=False, format="percent"
-    ),
+    "cider": Metric("CIDEr-D", "answers", cider),
+    "pointing": Metric("pointing", "regions", _pointing, format="percent"),
+    "pointing_chance": Metric("(pointing by chance)", "regions", _pointing_chance, format="percent"),
     "aer": Metric("alignment error rate", "weights", _alignment_error, lower_is_better=True, format="percent"),
 }

@@ -10,7 +10,7 @@ SETTINGS = {
     "gradient_accumulation_steps update_freq",
     "plan.rate": "lr learning_rate learningrate base_lr max_lr peak_lr",
     "plan.schedule": "scheduler lr_schedule lr_scheduler lr_scheduler_type",
-    "plan.warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_iters warmup_updates",
+    "plan.warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_proportion warmup_iters warmup_updates",
     "plan.optimizer": "optim optimiser opt",
     "plan.betas": "beta beta1 beta2 adam_betas adam_beta1 adam_beta2",
     "plan.epsilon": "eps adam_eps adam_epsilon",

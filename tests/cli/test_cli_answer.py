@@ -18,6 +18,7 @@ from regard.data.answers import IN_PASSAGE, AnswerText, windows
 from regard.data.batches import collate
 from regard.data.example import Question
 from regard.errors import UserError
+from regard.report.samples import mistakes
 from regard.training.chance import describe_chance
 from regard.verbs import load
 from regard.verbs.answering import answer, sentence_around
@@ -101,7 +102,7 @@ def test_evaluation_has_exact_match_and_f1(regard: Regard, folder: Path) -> None
         (["-q", " ", "-p", "short.txt"], "line 1: a question or a passage is missing"),
         (["-q", "Who?", "-p", "short.txt", "--threshold", "2"], "threshold=2.0: give a probability from 0 to 1"),
         (["blank.jsonl"], "line 1: the question or the passage is empty"),
-        (["q.csv"], 'no column "passage"'),
+        (["q.csv"], 'no column "passage"; name one'),
     ],
 )
 def test_mistakes(
@@ -136,6 +137,16 @@ def test_probabilities_add_up_and_the_threshold_decides(folder: Path) -> None:
     assert found.spans == tuple(sorted(found.spans, key=lambda one: -one.probability))
     assert answer(model, [pair], threshold=0.0)[0].text == ""
     assert answer(model, [pair], threshold=1.0)[0].text == found.spans[0].text
+
+
+def test_a_wrong_answer_is_a_mistake(folder: Path) -> None:
+    model = load(folder / "run", "cpu")
+    passage = "Anna lives in Rome."
+    found = answer(model, [("Where does Anna live?", passage)])[0]
+    right = next(text for text in ("Anna", "Rome") if text != found.text)
+    examples = [Question("Where does Anna live?", passage, ((right, passage.find(right)),))]
+    (wrong,), _ = mistakes(model, examples)
+    assert wrong == ("Where does Anna live?", found.text or "(no answer)", right, pytest.approx(found.probability))
 
 
 def test_the_windows_of_a_long_passage_give_the_best_span_of_all(folder: Path) -> None:

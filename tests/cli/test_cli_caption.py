@@ -18,6 +18,7 @@ from regard.data.images import ImageField
 from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.models import CaptionerConfig
+from regard.recipes import find_recipe
 from regard.recording import record
 from regard.render.image_view import png
 from regard.report.glossary import WORDS
@@ -161,6 +162,7 @@ def test_evaluation_has_the_measures_of_captions(regard: Regard, run: Path) -> N
     scores = json.loads(regard("eval", run, "--json", "--beam", 2).out)["scores"]
     assert {"exact", "pointing", "pointing_chance", "bleu4", "cider"} <= set(scores)
     assert 0 < scores["pointing_chance"] < 0.1
+    assert find_recipe("flickr8k").metrics == ("bleu1", "bleu2", "bleu3", "bleu4", "cider")  # no regions are known
 
 
 def test_pointing_compares_the_weights_of_each_word_with_its_region(run: Path) -> None:

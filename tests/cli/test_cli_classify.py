@@ -55,6 +55,22 @@ def test_the_report_by_class(regard: Regard, runs: Path) -> None:
     assert sum(answer["labels"].values()) == pytest.approx(1.0)
 
 
+def test_the_texts_of_a_table_are_those_of_the_column_of_training(regard: Regard, runs: Path) -> None:
+    lines = "a fine day\na rain day\n"
+    expected = regard("classify", runs / "classify", stdin=lines).out
+    Path("a.csv").write_text("id,text,label\n1,a fine day,?\n2,a rain day,?\n")
+    Path("a.jsonl").write_text('{"text": "a fine day"}\n{"text": "a rain day"}\n')
+    Path("a.tsv").write_text("label\tSentence\n?\ta fine day\n?\ta rain day\n")
+    for kind in ("csv", "jsonl", "tsv"):
+        assert regard("classify", runs / "classify", f"a.{kind}").out == expected
+    assert regard("classify", runs / "classify", stdin=f"text\n{lines}").out.endswith(expected)  # a word is a text
+    assert regard("classify", runs / "classify", stdin=f"text\n{lines}").out != expected
+
+
+def test_the_help_keeps_the_lines_of_its_examples(regard: Regard) -> None:
+    assert "\n   echo" in regard("classify", "--help").out
+
+
 def test_the_progress_names_the_two_stages_of_a_run(regard: Regard, runs: Path) -> None:
     model = ["model=lstm", "model.width=4", "model.embed=4", "plan.tune_lm=1", "plan.log=1"]
     plan = ["plan.steps=2", "plan.evaluate=2", "plan.warmup=0", "plan.batch_tokens=1024"]

@@ -18,6 +18,7 @@ from regard.file_io import write_json
 from regard.metrics import METRICS
 from regard.recipes import KINDS
 from regard.stored import recipe_json, stored_recipe
+from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 
 Regard = Callable[..., "Said"]  # noqa: F821
@@ -51,8 +52,12 @@ def test_the_figures_are_those_of_the_library(regard: Regard, translator: Make, 
         **{"run": str(run), "step": 7, "data": file, "examples": 10, "truncated": 0, "beam": 2},
         **{"penalty": asdict(ranking), "scores": scores, "notes": expected.notes, "lengths": {}, "tasks": {}},
         **{"exposure": None, "fill": None, "classes": None, "entities": None},
+        "chance": describe_chance(load(run, device="cpu"), examples),
     }
-    title, *rows = table(regard("eval", run, "--data", file, *how).out)
+    said = regard("eval", run, "--data", file, *how).out
+    figures, _, chance = said.partition("Chance: ")
+    assert f"Chance: {' '.join(chance.split())}" == found["chance"]
+    title, *rows = table(figures)
     assert title == [f"{run}, step 7, on 10 examples of {file}"]
     assert [row[:2] for row in rows] == [[METRICS[n].title, METRICS[n].show(v)] for n, v in expected.values.items()]
 

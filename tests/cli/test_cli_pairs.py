@@ -10,8 +10,11 @@ import pytest
 
 import regard as library
 from regard.cli import main
+from regard.data.example import Choice, RatedPair
+from regard.data.joined import ChoiceText
 from regard.errors import UserError
 from regard.recording import record
+from regard.report.samples import mistakes
 from regard.training.warm_start import warm_start_from
 from regard.verbs.labelling import choose, similarity
 
@@ -82,6 +85,43 @@ def test_a_choice_is_made(regard: Regard, runs: Path) -> None:
     assert sum(found["probabilities"]) == pytest.approx(1, abs=1e-5)
     (chosen,) = choose(library.load(runs / "choice"), [("the rain came", "rain", "sun", "wind")])
     assert chosen.choice == found["choice"]
+
+
+def test_a_choice_of_a_table_with_usual_names(regard: Regard, runs: Path) -> None:
+    Path("a.csv").write_text("id,sent1,ending0,ending1,ending2\n1,the rain came,rain,sun,wind\n")
+    Path("a.tsv").write_text("sent1\tending0\tending1\tending2\nthe rain came\train\tsun\twind\n")
+    Path("a.jsonl").write_text('{"ctx": "the rain came", "endings": ["rain", "sun", "wind"]}\n')
+    lines = regard("classify", runs / "choice", stdin="the rain came\train\tsun\twind\n").out
+    assert lines
+    assert [regard("classify", runs / "choice", f"a.{kind}").out for kind in ("csv", "tsv", "jsonl")] == [lines] * 3
+
+
+def test_the_report_has_the_worst_mistakes(runs: Path) -> None:
+    page = (runs / "similarity" / "report.html").read_text(encoding="utf-8")
+    assert "<h2>The worst mistakes" in page
+    assert "The score is the difference of output and right number" in page
+    assert "Bert with" in page  # the class of the body, not that of every model with a head
+    (first, second), number = ("the rain came", "the sun came"), 9.0
+    model = library.load(runs / "similarity")
+    (wrong,), _ = mistakes(model, [RatedPair((first, second), number)])
+    assert wrong.given == f"{first} · {second}"
+    assert wrong.score == pytest.approx(9 - similarity(model, [(first, second)])[0].number, abs=1e-4)
+
+
+def test_a_wrong_choice_is_a_mistake(runs: Path) -> None:
+    model = library.load(runs / "choice")
+    parts = ("the rain came", "rain", "suns")
+    (chosen,) = choose(model, [parts])
+    examples = [Choice(ChoiceText.value(parts), label) for label in (0, 1)]
+    (wrong,), score = mistakes(model, examples)  # one of the two labels is wrong
+    assert wrong == (parts[0], chosen.choice, parts[2 - chosen.number], pytest.approx(chosen.probability))
+    assert score == "the probability of the output"
+
+
+def test_a_picture_of_a_classified_pair_has_its_class(runs: Path) -> None:
+    page = (runs / "pair" / "report.html").read_text(encoding="utf-8")
+    (found,) = library.classify(library.load(runs / "pair"), [("the rain came", "the rain came")])
+    assert f"the rain came · the rain came → {found.label} ({found.probability:.2f})" in page
 
 
 def test_the_scores_of_a_run_and_of_a_file(regard: Regard, runs: Path) -> None:

@@ -39,6 +39,23 @@ def test_a_model_is_pretrained_filled_in_and_resumed(regard: Regard, tmp_path: P
     assert (said.code, said.err) == (0, "")
 
 
+@pytest.mark.parametrize("model", [model for model in FAMILIES if model != "bert"])
+def test_every_family_is_pretrained_and_reported(model: str, regard: Regard, tmp_path: Path) -> None:
+    write(tmp_path)
+    small, data = SMALL[: 1 if "lstm" in model else 4], ["data.train=text.txt", "data.window=16", "data.vocab=140"]
+    said = regard("train", "pretrain", f"model={model}", *small, *data, *PLAN)
+    assert (said.code, said.err) == (0, "")
+    assert (tmp_path / "runs/pretrain/report.html").exists()
+
+
+def test_a_text_of_one_letter_is_too_short(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a", encoding="utf-8")
+    said = regard("train", "pretrain", "data.train=text.txt", *SMALL, *PLAN, "--out", "run")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "pretrain has no training examples; data.train=text.txt is too short, give a longer file." in said.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_recipe_that_is_gone_is_named(regard: Regard) -> None:
     said = regard("train", "masked", "data.train=text.txt")
     assert said.code != 0
@@ -50,20 +67,21 @@ def test_every_family_has_a_picture_of_an_example(model: str, regard: Regard) ->
     said = regard("show", "pretrain", f"model={model}", "--example", "--json")
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)
+    assert bool(found["carried"]) == (model in ("transformer-xl", "lstm"))
     if found["objective"] == "replaced":  # the generator hides tokens, and the model reads what it gives for them
         hidden, read = (found["inputs"][name] for name in ("generator", "model"))
-        assert sum(place["hidden"] == "mask" for place in hidden) == 8
+        assert sum(place["chosen"] == "mask" for place in hidden) == 8
         replaced = [one["token"] != (two["predicts"] or two["token"]) for one, two in zip(read, hidden)]
         assert [place["predicts"] == "replaced" for place in read] == replaced
         assert any(replaced)
         return
     places = found["inputs"]["tokens"]
-    hidden = [place for place in places if place["hidden"]]
+    hidden = [place for place in places if place["chosen"]]
     if found["objective"] == "masked":
         assert len(hidden) == 8  # 15 % of 48 places, rounded up
-        assert all((place["predicts"] is not None) == (place["hidden"] is not None) for place in places)
-        assert all(place["token"] == "[MASK]" for place in hidden if place["hidden"] == "mask")
-        assert all(place["token"] == place["predicts"] for place in hidden if place["hidden"] == "kept")
+        assert all((place["predicts"] is not None) == (place["chosen"] is not None) for place in places)
+        assert all(place["token"] == "[MASK]" for place in hidden if place["chosen"] == "mask")
+        assert all(place["token"] == place["predicts"] for place in hidden if place["chosen"] == "kept")
     else:
         assert not hidden
         assert [place["predicts"] for place in places[:-1]] == [place["token"] for place in places[1:]]
@@ -80,9 +98,9 @@ def test_every_family_has_a_picture_of_an_example(model: str, regard: Regard) ->
 def test_an_example_is_drawn_on_the_terminal_and_on_a_page(regard: Regard, tmp_path: Path) -> None:
     said = regard("show", "pretrain", "model=bert", "--example")
     assert said.code == 0
-    for line in ("reads", "segment", "hidden", "predicts"):
+    for line in ("reads", "segment", "chosen", "predicts"):
         assert f"\n{line} " in said.out
-    assert "8 of them are hidden" in said.out
+    assert "8 of them are chosen" in said.out
     write(tmp_path)
     said = regard("show", "pretrain", *SMALL, "data.train=text.txt", "--example", "-o", "page.html")
     assert said.code == 0
@@ -102,7 +120,7 @@ def test_other_recipes_have_a_picture_too(regard: Regard, tmp_path: Path) -> Non
     assert [place["token"] for place in found["inputs"]["tokens"]][:2] == ["the", "heron"]
     picture = example_picture(find_recipe("pretrain"))
     (drawn,) = [section for section in picture.sections() if isinstance(section, Interlinear)]
-    assert drawn.names == ["reads", "segment", "hidden", "predicts"]
+    assert drawn.names == ["reads", "segment", "chosen", "predicts"]
 
 
 @pytest.mark.slow

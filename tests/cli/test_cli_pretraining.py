@@ -23,10 +23,12 @@ from regard.training.ladder.pretraining import (
     Probe,
     _recipe,
     _sized,
+    fine_tuning,
     jobs,
     probe_of,
     select,
 )
+from regard.training.warm_start import warm_start_from
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -132,6 +134,9 @@ def test_one_tokenizer_has_what_every_family_needs(tmp_path: Path, monkeypatch: 
     assert special.mask is not None
     assert len(special.sentinels) == 100
     assert {job.cell.recipe.plan.minutes for job in found} == {0.5}
+    sizes = {job.name: parameters(_sized(job.cell.recipe, given_tokenizer(path).size)) for job in found}
+    fitted = [job.name for job in found if job.entry.fitted]
+    assert all(abs(sizes[name] / sizes["bert"] - 1) <= TOLERANCE for name in fitted), sizes
     assert len({job.cell.out for job in found}) == len(found)
     assert all(job.seeds == (1, 2) for job in found)
     assert {job.name for job in found if job.relative_rate == pytest.approx(6)} == {"lstm", "masked-lstm"}
@@ -170,9 +175,33 @@ def test_what_the_ladder_of_pretraining_refuses(regard: Regard, words: list[obje
 
 
 def test_columns_that_the_probe_does_not_have_are_named_by_its_settings(tmp_path: Path) -> None:
-    (tmp_path / "probe.csv").write_text("sentence,class\na b,1\n", encoding="utf-8")
+    (tmp_path / "probe.csv").write_text("sentence,kind\na b,1\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"name one with probe\.label=COLUMN"):
         Probe(train=str(tmp_path / "probe.csv")).write(tmp_path)
+
+
+def test_a_family_with_a_higher_rate_is_fine_tuned_with_a_higher_rate(regard: Regard) -> None:
+    write_files()
+    run = Path("cell")
+    said = regard("train", "pretrain", "model=lstm", "data.train=text.txt", "model.width=16", *PLAN, "--out", run)
+    assert said.code == 0, said.err
+    found = jobs(
+        ["data.train=text.txt", *PLAN], Probe("probe.tsv", rate=1e-4), select(["lstm"])[0], 1, None, Path("lad")
+    )
+    (job,) = (replace(one, cell=replace(one.cell, out=run)) for one in found)
+    recipe, _ = fine_tuning(job, warm_start_from(run), 1)
+    assert recipe.plan.rate == pytest.approx(6e-4)
+
+
+def test_a_probe_with_other_texts_has_other_results(tmp_path: Path) -> None:
+    """A file that was changed keeps its name; the results of the old texts must not be read."""
+    path, folders = tmp_path / "probe.tsv", list[Path]()
+    for last in ("a good day", "a good day", "a good night"):
+        texts = [f"{'good' if n % 2 else 'bad'}\tday {n}" for n in range(40)]
+        path.write_text("\n".join([*texts, f"good\t{last}"]) + "\n", encoding="utf-8")
+        folders.append(Path(Probe(train=str(path), labels=0).write(tmp_path / "out").train).parent)
+    assert folders[0] == folders[1] != folders[2]
+    assert "a good night" in "".join(file.read_text(encoding="utf-8") for file in folders[2].iterdir())
 
 
 def cell(objective: str, **scores: float) -> dict[str, Any]:

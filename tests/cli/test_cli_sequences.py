@@ -67,7 +67,7 @@ def test_a_clip_is_captioned_with_attention_over_its_frames(regard: Regard) -> N
     net = ["model.width=8", "model.embed=8"]
     assert regard("train", "clip-captions", "data.frames=8", *TINY, *net, "--out", "run").code == 0
     scores = json.loads(regard("eval", "run", "--json").out)["scores"]
-    assert {"exact", "pointing", "pointing_chance", "bleu4"} <= set(scores)
+    assert {"exact", "pointing", "pointing_chance", "bleu4", "cider"} <= set(scores)
     said = regard("caption", "run", "run/example.png", "--target", "a cross moves up", "--json", "-o", "clip.html")
     found = json.loads(said.out)
     assert found["grid"] == [1, 8]
@@ -222,11 +222,20 @@ def test_every_task_and_model_can_be_named() -> None:
     assert families == ["rnn", "lstm"]
 
 
+SIZES: dict[str, dict[str, int]] = {  # of the fields of each task, as its data have them
+    "adding": {"values": 2, "number": 1},
+    "copy": {"text": 14, "tags": 9},
+    **{name: {"values": 1, "label": 10} for name in ("smnist", "pmnist")},
+    **{name: {"values": 88, "keys": 88} for name in ("jsb", "nottingham")},
+    "ptb": {"text": 10_000},
+    "ptb-char": {"text": 50},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("row", [row for row in ROWS if row.name in ("adding", "copy")], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_all_families_have_the_published_size(row: Row) -> None:
-    recipe = find_recipe(row.name)
-    sizes = {"adding": {"values": 2, "number": 1}, "copy": {"text": 14, "tags": 9}}[row.name]
+    recipe, sizes = find_recipe(row.name), SIZES[row.name]
     for family, models in row.models().items():
         for trial in (TRIALS[0], TRIALS[3]):
             task = find_task(recipe, KINDS)
@@ -234,6 +243,23 @@ def test_all_families_have_the_published_size(row: Row) -> None:
             config = model_config(changed, task, KINDS).with_sizes(sizes)
             assert abs(parameters(config) / row.parameters - 1) <= 0.05
             assert changed.model.layers == models[0].layers + trial.layers
+
+
+def test_the_rows_are_those_of_the_paper() -> None:
+    """Bai et al. 2018, table 1: the sizes and the figures of RNN, GRU, LSTM and TCN; relative attention for JSB."""
+    assert {row.name: (row.parameters, *row.published.values()) for row in ROWS} == {
+        "adding": (70_000, 0.177, 5.3e-5, 0.164, 5.8e-5),
+        "copy": (16_000, 0.0202, 0.0197, 0.0204, 3.5e-5),
+        "smnist": (70_000, 0.215, 0.962, 0.872, 0.990),
+        "pmnist": (70_000, 0.253, 0.873, 0.857, 0.972),
+        "jsb": (300_000, 8.91, 8.43, 8.45, 8.10),
+        "nottingham": (1_000_000, 4.05, 3.46, 3.29, 3.07),
+        "ptb": (13_000_000, 114.50, 92.48, 78.93, 88.68),
+        "ptb-char": (3_000_000, 1.48, 1.37, 1.36, 1.31),
+    }
+    assert {row.name for row in ROWS if row.transformer.positions == "relative"} == {"jsb"}
+    data = {row.name: find_recipe(row.name).data for row in ROWS}
+    assert (data["adding"].length, data["copy"].delay) == (600, 1000)
 
 
 def test_the_minutes_are_shared_by_trials_and_runs(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(
     # Its settings need not be repeated, and a kind that is repeated does not reset its part.
     again = regard("train", "translate", "data=pairs", "model=seq2seq", "--resume", "--out", "run")
     assert again.code == 0
-    assert "run: finished at step 6 (plan.steps), only judged again" in again.out
+    assert "run: finished at step 6 (plan.steps), only evaluated again" in again.out
     assert "translate: ended at step 6 by plan.steps\n" in again.out
     other = regard("train", "translate", "--resume", "--out", "run", "model.width=32")
     assert other.code == 2
@@ -239,7 +239,8 @@ def test_eval_of_a_translator(regard: Regard, trained: Path, pairs: Path) -> Non
 
 
 def test_ctrl_c_saves_and_the_run_goes_on(regard: Regard, tiny: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "regard", "train", "translate", *tiny, "plan.steps=100000", "--out", "run"]
+    endless = ["plan.steps=100000", "plan.patience=0"]
+    command = [sys.executable, "-m", "regard", "train", "translate", *tiny, *endless, "--out", "run"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment) as process:
         log, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + 60

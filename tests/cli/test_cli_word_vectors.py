@@ -88,6 +88,7 @@ def test_words_are_added_and_those_of_the_question_are_no_answers(regard, vector
         (["king", "man"], "give words with + or - between them"),
         (["king", "+"], "a word is missing at the end"),
         (["xyzzy"], "xyzzy: not one of the 7 words that have vectors; no word is spelt like it"),
+        (["kinf"], "kinf: not one of the 7 words that have vectors; nearest spellings: king"),
         (["king", "-", "KING"], "'king - KING': its vector is zero, which no word is near to; ask for other words"),
         (["x" * 10_000], f"error: {'x' * 80}: not one of the 7 words"),
         ([], "give a word"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from regard.data.batches import IGNORED
-from regard.data.boundaries import sentence_ends, word_bounds
+from regard.data.boundaries import SENTENCE_END, sentence_ends, word_bounds
 from regard.data.corruption import Composed, MaskTokens, SentencePairs
 from regard.data.flat import Rows
 from regard.data.public_tokenizers import read_tokenizers
@@ -247,3 +247,5 @@ def test_the_end_of_a_sentence_is_seen_in_a_token() -> None:
     ids = tokenizer.encode("the river. it's grey! where? \na fish")
     assert "".join("|" if ends[token] else "·" for token in ids).count("|") >= 3
     assert not ends[tokenizer.encode("river")].any()
+    assert all(map(SENTENCE_END.search, ["no.”", 'no."', "why?)", "stop! ", "…", "。", "a\nb"]))
+    assert not any(map(SENTENCE_END.search, ["no", "3.5", "x.y", ",”", ")"]))

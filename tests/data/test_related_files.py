@@ -9,7 +9,7 @@ import pytest
 from regard import UserError
 from regard.data.example import RelatedTexts
 from regard.data.related import PADDING, RelatedPairs, SeparateTexts, SimilarityField
-from regard.data.tables import has_column
+from regard.data.tables import first_cells
 from regard.data.tokenizers import train_tokenizer
 
 PAIRS = [("a cat sleeps", "the cat is asleep"), ("it rains", "rain falls"), ("he eats", "he has a meal")]
@@ -100,6 +100,13 @@ def test_pairs_without_negatives_are_refused(tmp_path: Path, pairs: list[tuple[s
     assert len(RelatedPairs(train=more, valid=valid).load().train) == len(pairs) + 1
 
 
+def test_training_pairs_that_share_a_text_after_some_are_held_out_are_refused(tmp_path: Path) -> None:
+    """All pairs of a first text are in one part, so that each part has one first text here."""
+    file = table(tmp_path / "a.tsv", [(str(n % 2), f"text {n}") for n in range(60)])
+    with pytest.raises(UserError, match=r"data\.train=.*: 30 pairs that all share a text.*, and data\.valid=FILE"):
+        RelatedPairs(train=file).load()
+
+
 def test_settings_and_numbers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     rows = [(*pair, number) for pair, number in zip(PAIRS, (5, "much", 4))]
     file = table(tmp_path / "a.csv", rows, "first", "second", "score")
@@ -120,8 +127,8 @@ def test_settings_and_numbers_that_do_not_fit_are_refused(tmp_path: Path) -> Non
         UserError, match=r"data\.train=.*b\.csv: no pair has a number of data\.least=4 or more; lower it"
     ):
         RelatedPairs(train=good, valid=good, number="score", least=4.0).load()
-    assert has_column(good, "score")
-    assert not has_column(good, "points")
+    assert "score" in first_cells(good)
+    assert "points" not in first_cells(good)
 
 
 def test_texts_are_encoded_one_by_one_and_cut(tmp_path: Path) -> None:

@@ -71,7 +71,10 @@ def test_source_and_target_share_a_tokenizer_and_targets_are_made_later() -> Non
 @pytest.mark.parametrize("sentinels", [0, 1])
 def test_a_tokenizer_without_sentinels_is_refused(sentinels: int) -> None:
     tokenizer = train_tokenizer("char", TEXTS, 60, sentinels=sentinels)
-    with pytest.raises(UserError, match=r"no sentinels \(<extra_id_0>, .*; start from a model .* or leave from= out"):
+    with pytest.raises(
+        UserError,
+        match=r"no sentinels \(<extra_id_0>, .*; take one that has them.* or leave from= and data.tokenizer= out",
+    ):
         SpanCorruption().corruption({"source": InputText(tokenizer), "target": TargetText(tokenizer)})
 
 

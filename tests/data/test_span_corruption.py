@@ -1,6 +1,7 @@
 """Span corruption: how much is hidden, in how many spans and where, and that nothing is lost."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 
 from encoded import flat
 from regard.data.batches import Batches
+from regard.data.fields import SpanSource, SpanTarget
 from regard.data.flat import Row, Rows
 from regard.data.span_corruption import CorruptSpans
+from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
+from regard.objectives import SpanCorruption
 from regard.tasks import TASKS
 
 BEGIN, END, FIRST, SENTINEL = 1, 2, 10, 10_000
@@ -114,6 +118,21 @@ def test_a_text_too_short_to_hide_anything_is_shown_whole() -> None:
     for after, before in zip((none, single), rows):
         assert after["source"].tolist() == before["source"].tolist()
         assert after["target"].tolist() == [3, 4, SENTINEL, 5]
+
+
+def test_the_special_tokens_of_the_fields_stay_around_source_and_target() -> None:
+    """The tokenizer of a published T5 puts </s> after a source, too."""
+    tokenizer = train_tokenizer("bpe", ["the heron stood near the river"], 160, sentinels=100)
+    special = replace(tokenizer.special_tokens, prefix=1, suffix=2)
+    fields = {"source": SpanSource(replace(tokenizer, special_tokens=special)), "target": SpanTarget(tokenizer)}
+    corrupt, text = SpanCorruption(part=0.5).corruption(fields), tokenizer.encode("the heron stood")
+    rows = [{"source": np.array(fields["source"].wrap(text))}] * 50
+    for row in corrupt(Rows.of(rows), np.random.default_rng(1)):
+        source, target = row["source"].tolist(), row["target"].tolist()
+        assert (source[0], source[-1]) == (1, 2)
+        wrapped = fields["target"].wrap(target[1:-1])
+        assert target == wrapped
+        assert not {1, 2} & {*source[1:-1], *target[1:-1]}
 
 
 def test_filler_rows_stay_empty() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from regard.data.answers import FIRST, IN_PASSAGE, LAST, AnsweredField, AnswerText, windows
 from regard.data.example import Asked, Question
+from regard.data.public_tokenizers import read_tokenizers
 from regard.data.squad import Questions, read_squad
 from regard.errors import UserError
 
@@ -64,6 +65,7 @@ def test_held_out_questions_are_about_other_passages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("", "train.json: the file is empty"),
         ('{"data": [', "line 1, character 11: invalid JSON"),
         ([1], 'is not an object with "data"'),
         ({"version": "1.1"}, 'has no "data"'),
@@ -76,6 +78,8 @@ def test_held_out_questions_are_about_other_passages(tmp_path: Path) -> None:
         (squad([asked("7", ("Ada", True))]), '"answer_start" is not a number'),
         (squad([asked("7", ("Ada", 0), is_impossible=True)]), "it has answers and is_impossible is true"),
         (squad([asked("7", is_impossible=False)]), "it has no answers and is_impossible is false"),
+        (squad([], passage="half \ud83d"), 'paragraph 1: "context" has \\u0000 or half of a surrogate pair'),
+        (squad([{"question": "\0", "id": "7"}]), "id '7': \"question\" has \\u0000 or half of a surrogate pair"),
         (squad([asked("7", ("the", 0))]), "is not at character 0, where 'Ada' is, but it occurs at character 10, 43"),
         (squad([asked("7", ("Grace", 4))]), "where 'wrote' is, and it occurs nowhere in the passage"),
         (squad([asked("7", ("Ada", -54))]), "'Ada' is not at character -54"),
@@ -86,6 +90,7 @@ def test_a_malformed_file_names_the_place(content: object, message: str, tmp_pat
     with pytest.raises(UserError) as error:
         Questions(train=path).load()
     assert message in str(error.value)
+    assert str(error.value).count(path) == 1
     assert path in str(error.value)
 
 
@@ -159,6 +164,28 @@ def test_the_marks_of_a_row_are_those_of_the_answer(field: AnswerText, answer: s
     assert marked(field, Asked("Who wrote the notes?", PASSAGE, (start, start + len(answer)))) == answer
 
 
+@pytest.mark.parametrize("answer", ["Jose\u0301", "Cafe\u0301 in", "שָׁלוֹם"])
+def test_an_answer_keeps_the_marks_of_its_letters(field: AnswerText, answer: str) -> None:
+    passage = "Jose\u0301 has a Cafe\u0301 in Köln, שָׁלוֹם."
+    start = passage.index(answer)
+    found = marked(field, Asked("Who?", passage, (start, start + len(answer))))
+    assert found.startswith(answer)  # a whole word may have the full stop
+    assert found.strip(".,") == answer
+
+
+def test_an_answer_may_end_with_what_no_token_has(tmp_path: Path) -> None:
+    """BERT's tokenizer leaves out spaces, marks and characters without a width."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "i", "love", "you"]
+    (tmp_path / "vocab.txt").write_text("\n".join(names) + "\n")
+    _, tokenizer = read_tokenizers(tmp_path, {"model_type": "bert"})
+    field, passage = AnswerText(tokenizer), "i lo\u0301ve\u0301\u200b \u2764\ufe0f you"
+    assert marked(field, Asked("who", passage, (2, 9))) == "lo\u0301ve\u0301"
+    assert marked(field, Asked("who", passage, (10, 12))) == "\u2764\ufe0f"
+    content = squad([asked("1", (" notes ", 13))])
+    (one,) = read_squad(written(tmp_path / "a.json", content))
+    assert one.answers == (("notes", 14),)
+
+
 def test_no_answer_has_no_marks_and_a_passage_may_be_shorter_than_its_question(field: AnswerText) -> None:
     (row,) = field.encode([Asked("Who wrote the notes about the engine of Charles?", "Ada")])
     assert not (row[:, 2] & (FIRST | LAST)).any()
@@ -167,6 +194,14 @@ def test_no_answer_has_no_marks_and_a_passage_may_be_shorter_than_its_question(f
     (row,) = field.encode([Asked("Who wrote the notes about the engine of Charles?", "Ada", (0, 3))])
     assert (row[:, 2] & FIRST).any()
     assert (row[:, 2] & LAST).any()
+
+
+def test_an_answer_that_is_cut_has_no_marks(field: AnswerText) -> None:
+    whole = len(field.encode([Asked("Who?", PASSAGE)])[0])
+    asked = Asked("Who?", PASSAGE, (len(PASSAGE) - len("built the engine."), len(PASSAGE)))
+    for less in (0, 1, 2):
+        (row,) = AnswerText(field.tokenizer, longest=whole - less).encode([asked])
+        assert (row[:, 2] & FIRST).any() == (row[:, 2] & LAST).any() == (less == 0)
 
 
 def test_windows_cover_a_long_passage_and_have_the_answer_where_it_is(field: AnswerText) -> None:
@@ -198,9 +233,18 @@ def test_a_question_longer_than_a_window_leaves_half_of_it_to_the_passage(field:
     one = Question("Who wrote the notes? " * 40, PASSAGE * 3)
     (parts,) = windows({"text": field}, [one], Questions(window=30, stride=9), None)
     for part in parts:
-        (row,) = AnswerText(field.tokenizer, longest=30).encode([part.text])
+        (row,) = field.encode([part.text])
         assert len(row) <= 30
         assert (row[:, 2] & IN_PASSAGE).sum() >= min(10, len(field.tokenizer.encode(part.passage)))
+
+
+def test_a_question_is_cut_between_words(field: AnswerText) -> None:
+    """The part of a word, such as one of several bytes, may have more tokens than it has in the whole word."""
+    one = Question("Whose notes are unforeseeable " * 20, PASSAGE * 3)
+    for window in range(80, 90):
+        (parts,) = windows({"text": field}, [one], Questions(window=window, stride=9), None)
+        (asked,) = {part.question for part in parts}
+        assert one.question.startswith(f"{asked} ")
 
 
 def test_the_share_of_unanswered_questions_is_kept(tmp_path: Path) -> None:

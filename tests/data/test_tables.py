@@ -71,19 +71,63 @@ def test_csv_with_quotes_and_newlines(write: Write, name: str, data: str) -> Non
     assert list(read_table(write(name, data), BOTH)) == ROWS
 
 
-def test_the_first_line_of_a_tsv_is_a_header_only_if_a_column_is_named(write: Write) -> None:
-    path = write("a.tsv", 'label\ttext\ngood\t"a fine\n\nbad\t rain"s \n')
-    assert list(read_table(path, BOTH | {"text": "text"})) == [  # quotes are text: a lone one joins no lines
+def test_the_first_line_of_a_tsv_is_a_header_if_a_column_is_named_or_all_have_usual_names(write: Write) -> None:
+    path = write("a.tsv", 'mood\ttext\ngood\t"a fine\n\nbad\t rain"s \n')
+    named = {"text": "", "label": "mood"}
+    assert list(read_table(path, named)) == [  # quotes are text: a lone one joins no lines
         (2, {"text": '"a fine', "label": "good"}),
         (4, {"text": ' rain"s ', "label": "bad"}),
     ]
-    plain = write("plain.tsv", 'label\ttext\ngood\t"a day"\tmore\n')
+    plain = write("plain.tsv", 'mood\ttext\ngood\t"a day"\tmore\n')
     assert [row for _, row in read_table(plain, {"label": "", "text": ""})] == [
-        {"label": "label", "text": "text"},
+        {"label": "mood", "text": "text"},
         {"label": "good", "text": '"a day"'},  # quotes are text there
     ]
     assert not has_names(path, BOTH)
-    assert has_names(path, BOTH | {"text": "text"})
+    assert has_names(path, named)
+    assert not has_names(write("words.txt", "text\na day\n"), TEXT)  # one word of a text is no header
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        ("sentence label", "text label"),  # SST-2
+        ("Label Review", "label text"),
+        ("index sentence1 sentence2 label", "- first second label"),  # RTE
+        ("id question1 question2 is_duplicate", "- first second label"),  # QQP
+        ("genre sentence1 sentence2 score", "- first second number"),  # STS-B
+        ("gold_label premise hypothesis", "label first second"),  # SNLI
+        ("input output", "source target"),
+    ],
+)
+def test_usual_names_of_columns_need_no_setting(write: Write, names: str, keys: str) -> None:
+    """Each cell of the record has the key of its column."""
+    header, record = names.split(), keys.split()
+    expected = {key: key for key in sorted(record) if key != "-"}
+    columns = dict.fromkeys(expected, "")
+    lines = [header, record]
+    for name, data in (
+        ("a.tsv", "\n".join(map("\t".join, lines))),
+        ("a.csv", "\n".join(map(",".join, lines))),
+        ("a.jsonl", json.dumps(dict(zip(*lines)))),
+    ):
+        assert [row for _, row in read_table(write(name, data), columns)] == [expected]
+
+
+def test_of_two_usual_names_none_is_chosen(write: Write) -> None:
+    path = write("a.csv", "sentence,review,label\na,b,c\n")
+    with pytest.raises(UserError, match=r'no column "text"; name one with data.text=COLUMN. Columns: "sentence", "rev'):
+        list(read_table(path, BOTH))
+    assert list(read_table(path, {"text": "review", "label": ""})) == [(2, {"text": "b", "label": "c"})]
+    both = write("b.csv", "sentence,text,label\na,b,c\n")
+    assert list(read_table(both, BOTH)) == [(2, {"text": "b", "label": "c"})]
+
+
+def test_all_missing_columns_are_named_at_once(write: Write) -> None:
+    with pytest.raises(UserError, match=r'no column "text" or "label"; name them with data.text=COLUMN data'):
+        list(read_table(write("a.csv", "x,y\na,b\n"), BOTH))
+    with pytest.raises(UserError, match="the line looks like an example: add a line with the names of the columns"):
+        list(read_table(write("b.csv", "A plane is taking off.,An air plane takes off.,5.0\n"), BOTH))
 
 
 def test_a_semicolon_inside_quotes_is_no_delimiter(write: Write) -> None:
@@ -174,8 +218,8 @@ QUOTES = r'put the whole cell in double quotes and write each quote inside it tw
         ("a.csv", "text\nfünf\n".encode("latin1"), r"line 2: not UTF-8 \(byte 0xfc\); convert it"),
         ("a.jsonl", '{"text": "fünf"}'.encode("latin1"), r"line 1: not UTF-8 \(byte 0xfc\)"),
         ("a.csv", ",,\n", r'line 1 \(the header\): no column "text"; .* Columns: none\.$'),
-        ("a.csv", "id,Text\n1,a\n", r'no column "text"; name one with data\.text=COLUMN\. Columns: "id", "Text"\.'),
-        ("a.csv", "id,Text\n1,a\n", r'Did you mean "Text"\?$'),
+        ("a.csv", "id,Texts\n1,a\n", r'no column "text"; name one with data\.text=COLUMN\. Columns: "id", "Texts"\.'),
+        ("a.csv", "id,Texts\n1,a\n", r'Did you mean "Texts"\?$'),
         ("a.csv", "id,n\n1,a\n", r'Columns: "id", "n"\.$'),
         ("a.csv", f"{'x' * 99},{','.join(map(str, range(99)))}\n", r'Columns: "x{39}…", "0", .*"10", …\.$'),
         ("a.csv", '\n"a\nb",text,text\n', r'line 2 \(the header\): 2 columns have the name "text"; give each its own'),

@@ -111,6 +111,27 @@ def test_choices_are_read_from_every_format(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("swag.csv", "id,sent1,ending0,ending1,ending2,label\n7,it rains,wet,dry,old,1\n"),
+        ("order.csv", "sent1,ending2,ending0,ending1,label\nit rains,old,wet,dry,1\n"),
+        ("letters.tsv", "question\toption_a\toption_b\toption_c\tlabel\nit rains\twet\tdry\told\tB\n"),
+        ("hellaswag.jsonl", '{"ctx": "it rains", "endings": ["wet", "dry", "old"], "label": "1"}\n'),
+        ("copa.jsonl", '{"label": 1, "context": "it rains", "choice1": "wet", "choice2": "dry", "choice3": "old"}\n'),
+    ],
+)
+def test_choices_with_usual_names_need_no_setting(write: Write, name: str, data: str) -> None:
+    path = write(name, data)
+    assert Choices(train=path, valid=path).load().train == [CONTEXT]
+
+
+def test_of_two_kinds_of_numbered_columns_none_is_guessed(write: Write) -> None:
+    path = write("a.csv", "question,option1,option2,answer1,answer2,label\nit rains,wet,dry,no,yes,1\n")
+    with pytest.raises(UserError, match=r"name the columns of the choices, such as data\.choices=choice1,choice2"):
+        Choices(train=path, valid=path).load()
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("3\tc\ta\tb\td\n", r"line 1: the label '3' is none of the 3 choices; give a number from 0 to 2, a letter"),
@@ -126,7 +147,7 @@ def test_choices_that_cannot_be_read(write: Write, text: str, message: str) -> N
 
 def test_other_numbers_of_choices_are_named_with_their_line(write: Write) -> None:
     lines = '{"label": 0, "context": "c", "choices": ["a", "b"]}\n{"label": 0, "context": "c", "choices": ["a"]}\n'
-    with pytest.raises(UserError, match=r"line 2: 1 choices, and others 2; give all as many"):
+    with pytest.raises(UserError, match=r"line 2: 1 choices, and others 2; give all lines as many"):
         Choices(train=write("a.jsonl", lines)).load()
     with pytest.raises(UserError, match=r"name the columns of the choices, such as data\.choices=choice1,choice2"):
         Choices(train=write("a.csv", "label,context,a,b\n0,c,d,e\n")).load()

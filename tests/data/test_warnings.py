@@ -35,11 +35,11 @@ def write(tmp_path: Path) -> Callable[[str, str], str]:
             id="numbers",
         ),
         pytest.param(
-            f"text\tlabel\n{LABELLED}",
-            "first line looks like a header and is read as an example; give the names: data.label=label data.text=text",
+            f"text\tsource\n{LABELLED}",
+            "line looks like a header and is read as an example; give the names: data.label=source data.text=text",
             id="header",
         ),
-        pytest.param(f"Label\tReview\n{LABELLED}", "give the names: data.label=Label data.text=Review", id="capitals"),
+        pytest.param(f"Label\tReview\n{LABELLED}", "", id="usual names"),
         pytest.param(
             f"animal\tstory\n{LABELLED}", "give the names: data.label=animal data.text=story", id="other words"
         ),

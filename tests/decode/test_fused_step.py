@@ -88,6 +88,17 @@ def test_the_model_itself_is_unchanged():
     assert all(a is b for a, b in zip(model.parameters(), other.parameters()))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_a_whole_text_is_read_as_by_the_blocks_themselves(name):
+    """Calls that are no single step take the way of `Block`, which needs all of its attributes; no kernel runs."""
+    model = built(LANGUAGE[name])
+    tokens = torch.randint(40, (2, 7), device=DEVICE)
+    expected, _ = model.advance(tokens, model.start(rows=2))
+    found, _ = with_fused_steps(model).advance(tokens, model.start(rows=2))
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("setting", [{"score": "additive"}, {"positions": "relative"}, {"residual": False}])
 def test_unsupported_blocks_are_unchanged(setting):
     model = GptConfig(**SMALL, vocab=40, **setting).build()

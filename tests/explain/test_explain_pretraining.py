@@ -12,8 +12,8 @@ from regard.errors import UserError
 from regard.explain import masking_rates, transfer
 from regard.explain.grammar import IDS, PAD
 from regard.explain.masking_rates import (
-    FATES,
     RATES,
+    REPLACEMENTS,
     WINDOW,
     RunningText,
     Setting,
@@ -30,7 +30,7 @@ def text() -> RunningText:
     return load_text(MaskingRatesOptions())
 
 
-@pytest.mark.parametrize("setting", [*RATES, *FATES], ids=lambda one: one.name)
+@pytest.mark.parametrize("setting", [*RATES, *REPLACEMENTS], ids=lambda one: one.name)
 def test_a_setting_chooses_and_shows_the_parts_that_it_names(text: RunningText, setting: Setting) -> None:
     generator = torch.Generator().manual_seed(0)
     original = torch.from_numpy(windows(text.train, 200, generator))

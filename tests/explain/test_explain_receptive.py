@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regard.data.batches import IGNORED
+from regard.explain.options import ReceptiveOptions
 from regard.explain.receptive import connections, delayed_batch, distances_around, gradient_positions, learn
 from regard.models import TcnConfig
 from regard.render.charts import connections_svg, curve_svg
@@ -34,10 +35,16 @@ def test_distances_are_on_both_sides_of_the_end_of_the_field() -> None:
 
 
 def test_a_distance_is_learned_inside_the_field_only() -> None:
-    inside, outside = (learn(2, 1, distance, steps=60, seed=0) for distance in (2, 3))
+    inside, outside = (learn(2, 1, distance, steps=120, seed=0) for distance in (2, 3))
     assert (inside.inside, outside.inside) == (True, False)
     assert inside.accuracy > 0.95
     assert outside.accuracy < 0.2
+
+
+def test_with_the_default_options_the_farthest_symbols_of_the_field_are_learned() -> None:
+    options = ReceptiveOptions()
+    far = [learn(options.kernel, options.layers, distance, options.steps, options.seed) for distance in (11, 12)]
+    assert all(one.inside and one.accuracy > 0.95 for one in far)
 
 
 def test_connections_in_the_terminal_and_as_a_picture() -> None:

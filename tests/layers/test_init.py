@@ -12,6 +12,7 @@ from regard.layers.transformer import Shape, Stack
 from regard.models import BertConfig, GptConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.pretrained.convert import deinterleave_sinusoids
 from regard.pretrained.folder import read_model, read_settings, write_model
+from regard.recording import record
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 12}
 TRANSLATOR = TransformerConfig(source_vocab=9, target_vocab=9, **SMALL)
@@ -53,6 +54,33 @@ def test_a_block_that_layers_share_starts_smaller_by_their_number_once() -> None
             assert spread(block.attention.out) == pytest.approx(wide / 4, rel=0.05)
             assert spread(block.attention.qkv) == pytest.approx(wide, rel=0.05)
             assert block.attention.qkv.bias.eq(0).all()
+
+
+def test_queries_of_a_score_that_is_not_scaled_start_smaller() -> None:
+    """So the scores of T5 start as those of scaled attention do."""
+    torch.manual_seed(1)
+    for score, smaller in (("scaled_dot", 1.0), ("dot", math.sqrt(64))):
+        stack = Stack(Shape(**SMALL | {"width": 256, "heads": 4}, score=score), causal=False)
+        init_weights(stack)
+        queries, keys, values = stack.layers[0].attention.qkv.weight.detach().chunk(3)
+        assert float(queries.std()) == pytest.approx(1 / 16 / smaller, rel=0.05)
+        assert float(keys.std()) == pytest.approx(1 / 16, rel=0.05)
+        assert float(values.std()) == pytest.approx(1 / 16, rel=0.05)
+
+
+def test_a_mimetic_start_attends_to_equal_tokens_of_both_segments() -> None:
+    torch.manual_seed(1)
+    tokens, segments = torch.tensor([[4, 5, 6, 7, 8, 4, 9, 10]]), torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
+    shape = SMALL | {"width": 64, "heads": 4, "positions": "t5", "initial": None, "vocab": 11}
+    found = {}
+    for mimetic in (False, True):
+        model = BertConfig(mimetic=mimetic, **shape).build().eval()
+        with record(model, "stack.blocks.0*") as tape:
+            model.features(tokens, segments=segments)
+        (weights,) = (tape[path] for path in tape)
+        found[mimetic] = weights[0].mean(0)[0]  # of the first token, the mean of the heads
+    assert found[True].topk(2).indices.sort().values.tolist() == [0, 5]
+    assert found[True][5] > 0.25 > found[False][5]
 
 
 @pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in CONFIGS.items()])

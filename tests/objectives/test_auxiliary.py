@@ -96,6 +96,13 @@ def test_each_choice_is_read_after_the_context() -> None:
     assert Classification(language=0.5).count(batch) == {"nll": 1, "overlap": 1, "language": sum(map(len, ids)) - 3}
 
 
+def test_the_choices_of_a_row_stay_in_their_row() -> None:
+    model = _model(HEADS["choice"])
+    rows = [[(context, one) for one in ("on the roof", "roof", "the rain")] for context in ("rain falls", "the roof")]
+    alone = [torch.cat([model.head.out(_last(model, _ids(*one))) for one in row]) for row in rows]  # type: ignore[attr-defined]
+    torch.testing.assert_close(model(_batch("choice", list(map(tuple, rows)), [1, 0])), torch.stack(alone))  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("objective", [Classification, Regression])
 def test_the_weight_of_the_language_model(objective: Callable[..., Classification | Regression]) -> None:
     assert objective(language=0.5).weights["language"] == 0.5

@@ -1,5 +1,7 @@
 """Masked language modelling: the loss of the masked places, and what is projected to compute it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from regard.data.flat import Row, Rows
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.layers.product import Product
+from regard.models import BertConfig
 from regard.objectives import MaskedTokens, masked
 from regard.tasks import TASKS
 
@@ -80,6 +83,24 @@ def test_the_loss_is_that_of_the_masked_places_and_only_they_are_projected(smoot
     targets = batch["targets"]
     losses = F.cross_entropy(logits.mT, targets.clamp(min=0), reduction="none", label_smoothing=smoothing)  # (B, T)
     torch.testing.assert_close(found, losses[targets != IGNORED].sum(), rtol=0, atol=1e-10)
+
+
+def test_the_segments_of_two_parts_are_read():
+    torch.manual_seed(2)
+    outputs = ("masked", "pooled", "next")
+    model = BertConfig(vocab=VOCAB, width=16, heads=2, layers=1, inner=16, context=40, outputs=outputs).build().eval()
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.4)
+    objective, batch = MaskedTokens(sentences="next"), made(LENGTHS, MaskedTokens())
+    segments = (torch.arange(batch["tokens"].shape[1]) > 6).long().expand_as(batch["tokens"])
+    answers = torch.tensor([0, 1, IGNORED, 1, 0, 1])
+    batch = replace(batch, fields={**batch.fields, "segments": segments, "next": answers})
+    found = objective(model.double(), batch, 0)[0]
+    features = model.features(batch["tokens"], batch.real["tokens"], segments)
+    nll = F.cross_entropy(model.readout(features).mT, batch["targets"], reduction="sum", ignore_index=IGNORED)
+    torch.testing.assert_close(found["nll"], nll, rtol=0, atol=1e-9)
+    asked = F.cross_entropy(model.follows(features), answers, reduction="sum", ignore_index=IGNORED)
+    torch.testing.assert_close(found["sentences"], asked, rtol=0, atol=1e-9)
 
 
 def test_shapes_do_not_depend_on_contents():

@@ -94,6 +94,22 @@ def test_the_losses_are_those_of_the_definition(places: Any) -> None:
     assert objective.weights == {"nll": 50.0, "generator": 1.0}
 
 
+def test_generator_and_model_read_the_same_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = ReplacedTokens()
+    model, own = module(objective, replace(CONFIG, first_position=3))
+    seen, vectors = list[Tensor](), model.embedding.vectors
+
+    def watched(tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
+        seen.append(positions)
+        return vectors(tokens, positions, segments)
+
+    monkeypatch.setattr(model.embedding, "vectors", watched)
+    objective(model, made(), 0, own)
+    of_generator, of_model = seen
+    assert torch.equal(of_generator, of_model)
+    assert int(of_generator.min()) == 3
+
+
 def test_a_sampled_token_that_is_the_original_counts_as_original() -> None:
     objective = ReplacedTokens()
     model, own = module(objective)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from references import BODY, VOCAB, Case, with_source
+from references import VOCAB, Case, with_source
 from torch import Tensor
 
 import regard
@@ -79,7 +79,7 @@ def sources(source: Rows | None) -> dict[str, Tensor]:
 
 def our_outputs(case: Case, model: regard.Loaded, *given: Tensor, **named: Tensor) -> Outputs:
     """Our outputs for a batch."""
-    logits = None if case.auto == BODY else model.logits(*given, **named)
+    logits = None if case.is_body else model.logits(*given, **named)
     return Outputs(model.states(*given, **named), logits)
 
 

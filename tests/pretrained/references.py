@@ -19,7 +19,7 @@ transformers.logging.disable_progress_bar()
 
 VOCAB = 29
 MASKED, CAUSAL, TRANSLATING = "AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM"
-PRETRAINING, BODY = "AutoModelForPreTraining", "AutoModel"
+PRETRAINING, BODY, TEXT_ENCODING = "AutoModelForPreTraining", "AutoModel", "AutoModelForTextEncoding"
 
 # All sizes differ, so that a confusion of two of them causes an error.
 ENCODER = {
@@ -62,6 +62,7 @@ MARIAN = {
     "eos_token_id": 0,
     "forced_eos_token_id": 0,
 }
+PEGASUS = {**MARIAN, "activation_function": "relu", "static_position_embeddings": True}
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class Case:
     auto: str
     settings: dict[str, Any] = field(default_factory=dict)
     own_head: bool = False  # the readout is untied although the settings tie it
+
+    @property
+    def is_body(self) -> bool:
+        """Whether the model gives states alone."""
+        return self.auto in (BODY, TEXT_ENCODING)
 
 
 CASES: dict[str, Case] = {
@@ -132,6 +138,8 @@ CASES: dict[str, Case] = {
     "t5-published": Case("t5", TRANSLATING, T5_GATED, own_head=True),  # v1.1 as it was published
     "t5-silu": Case("t5", TRANSLATING, {**T5_GATED, "feed_forward_proj": "gated-silu"}, own_head=True),
     "t5-body": Case("t5", BODY, T5),
+    "t5-encoder": Case("t5", TEXT_ENCODING, T5),
+    "t5-encoder-gated": Case("t5", TEXT_ENCODING, T5_GATED),
     "marian-plain": Case("marian", TRANSLATING, MARIAN),
     "marian-uneven": Case(
         "marian",
@@ -152,15 +160,17 @@ CASES: dict[str, Case] = {
     ),
     "marian-untied": Case("marian", TRANSLATING, {**MARIAN, "tie_word_embeddings": False}),
     "marian-body": Case("marian", BODY, MARIAN),
+    "pegasus-plain": Case("pegasus", TRANSLATING, PEGASUS),
+    "pegasus-body": Case("pegasus", BODY, PEGASUS),
 }
 
 
 def with_source(case: Case) -> bool:
-    return case.kind in ("t5", "marian", "pegasus")
+    return case.kind in ("t5", "marian", "pegasus") and case.auto != TEXT_ENCODING
 
 
 def causal(case: Case) -> bool:
-    return case.kind in ("gpt2", "openai-gpt", "t5", "marian")
+    return case.kind in ("gpt2", "openai-gpt") or with_source(case)
 
 
 def build(case: Case) -> Any:

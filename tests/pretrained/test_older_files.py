@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from comparison import batch, close, our_outputs, reference_outputs, sources
-from references import BODY, CASES
+from references import CASES
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -104,7 +104,7 @@ def test_files_of_older_versions(name: str, public: Callable[[str], Any], tmp_pa
     close(found, reference_outputs(made.reference, given.tokens, given.real, **sources(source)), given.real)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.auto != BODY])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.is_body])
 def test_settings_left_at_their_defaults(name: str, public: Callable[[str], Any], tmp_path: Path) -> None:
     """Older versions leave settings with default values out of config.json."""
     case, made = CASES[name], public(name)

@@ -1,10 +1,12 @@
 """Every recipe is whole, round-trips through JSON, and refuses parts that do not fit together."""
 
 import dataclasses
+import re
 
 import pytest
 
 from regard.config import from_json, override, to_json, tree
+from regard.data.sources import Multi30k, Wmt14
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.metrics import METRICS
@@ -19,9 +21,9 @@ from regard.models import (
     Seq2SeqConfig,
     StructuredConfig,
 )
-from regard.objectives import MaskedTokens
+from regard.objectives import OBJECTIVES, MaskedTokens
 from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_task, model_config, with_kinds
-from regard.recipes.recipe import DATA, OBJECTIVES, is_kind, shown_name, without_same_kinds
+from regard.recipes.recipe import DATA, is_kind, shown_name, without_same_kinds
 from regard.training.warm_start import WarmStart, warm_started
 
 # Settings that are valid only together: a width and its heads or its tied embedding, a softmax and its clusters.
@@ -57,6 +59,8 @@ def test_a_recipe_from_before_a_setting_was_known_is_read(name):
 def test_every_setting_of_a_recipe_has_a_description(name):
     for setting in tree(find_recipe(name)):
         assert setting.comment, setting.name
+        # a sentence is whole: its first line is not left out
+        assert not setting.comment.endswith(".") or setting.comment[0].isupper(), setting.name
 
 
 @pytest.mark.parametrize("part", ["data", "model", "head", "objective"])
@@ -219,6 +223,14 @@ def test_the_published_shapes():
     }
     assert 10.6e6 < count["small"] < 10.9e6
     assert 0.79e6 < count["tiny"] < 0.82e6
+
+
+def test_a_title_names_no_language_that_a_setting_changes() -> None:
+    """With data.target=fr, the report of a run would name German."""
+    recipes = [find_recipe(name) for name in RECIPES]
+    chosen = [recipe.title for recipe in recipes if isinstance(recipe.data, Multi30k | Wmt14)]
+    assert len(chosen) == 6
+    assert not [title for title in chosen if re.search("English|German|French", title)]
 
 
 def test_a_part_that_is_of_a_kind_already_is_not_reset() -> None:

@@ -50,3 +50,9 @@ def test_wide_cells_have_their_numbers_and_the_key_has_two_digits() -> None:
     narrow = heatmap_svg(Heatmap("", "layer", "task", values, side=30))
     assert ">0.07<" not in narrow
     assert ">-12.5<" in heatmap_svg(Heatmap("", "", "", [[-12.46, 3.0]], columns=["a long name", "b"]))
+
+
+def test_every_row_is_named_beside_narrow_cells() -> None:
+    rows = ["previous", "next", "itself"]
+    picture = heatmap_svg(Heatmap("", "head", "", np.ones((3, 90)), rows))
+    assert all(f">{name}<" in picture for name in rows)

@@ -169,7 +169,7 @@ def test_the_sections_of_a_ladder(tmp_path: Path) -> None:
         run = tmp_path / "cells" / name / f"seed-{seed}"
         run.mkdir(parents=True)
         (run / "metrics.jsonl").write_text(json.dumps({"kind": "valid", "step": 5, "loss": 0.5}), encoding="utf-8")
-    sections = standing().sections(tmp_path)
+    sections = replace(standing(), out=tmp_path).sections()
     titles = [section.title for section in sections]
     assert titles[:4] == ["What is shown", "The ladder", "Quality against time: BLEU", "Validation: loss"]
     assert titles[4:] == ["Where the rungs differ", "Settings", "Words"]
@@ -201,7 +201,9 @@ def outcome(tmp_path: Path, name: str = "run", **settings: Any) -> Outcome:
     model: Any = SimpleNamespace(
         fields={"text": InputText(tokenizer)},
         metrics=METRICS,
-        task=SimpleNamespace(name="a task", verb="look", head="next", objective=Classification, validates=True),
+        task=SimpleNamespace(
+            made=(), name="a task", verb="look", head="next", objective=Classification, validates=True
+        ),
         reads_images=False,
         target_tokenizer=tokenizer,
         tokenizer=tokenizer,

@@ -8,7 +8,7 @@ import pytest
 from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.recipes import KINDS, Plan, change
-from regard.training.events import Finished, Progress, Started
+from regard.training.events import Evaluated, Finished, Progress, Started
 from regard.training.optim import place_in_schedule, rate_at
 from regard.training.prepare import prepare
 from regard.training.run import Run
@@ -25,6 +25,19 @@ def test_epochs_are_passes_over_the_examples(recipe, tmp_path):
     assert (again.step, again.over) == (started.steps, "epochs")
     with pytest.raises(UserError, match=r"plan.epochs=2.0: .* was started with 1.5; the learning rate depends on it"):
         Run(recipe("plan.epochs=2", *settings), tmp_path / "run", "resume")
+
+
+def test_an_evaluation_an_epoch(recipe, tmp_path):
+    base = recipe("plan.epochs=2.5", "plan.evaluate=epoch", "plan.batch_tokens=160", "plan.samples=1")
+    started, *events = Run(base, tmp_path / "run")
+    an_epoch = started.epoch
+    evaluated = [event.step for event in events if isinstance(event, Evaluated)]
+    assert 1 < an_epoch < started.steps
+    assert evaluated == [*range(an_epoch, started.steps, an_epoch), started.steps]
+    again, *_ = Run(base, tmp_path / "run", "resume")
+    assert again.step == started.steps
+    with pytest.raises(UserError, match=r"plan.evaluate=0: give 1 or more"):
+        recipe("plan.evaluate=0")
 
 
 def test_a_run_has_one_length(recipe):
@@ -61,6 +74,8 @@ def test_a_schedule_in_steps_has_the_places_of_its_steps():
     assert [place_in_schedule(plan, n) for n in range(100)] == list(range(100))
     assert place_in_schedule(replace(plan, minutes=1), 50, passed=0.4) == 50  # the steps end the run
     assert place_in_schedule(replace(plan, minutes=1, schedule="noam"), 50, passed=0.9) == 50
+    part = replace(plan, minutes=1, schedule="constant", warmup=0.1)  # a tenth of the run, also if the time ends it
+    assert place_in_schedule(part, 3, passed=0.1) == pytest.approx(part.warmup_steps)
 
 
 def test_a_warm_up_as_long_as_the_run_has_a_warning(recipe):

@@ -13,6 +13,8 @@ from regard.objectives import ReplacedTokens
 from regard.recipes import KINDS, change, find_recipe
 from regard.report.example import example_picture
 from regard.training.evaluate import evaluate
+from regard.training.ladder.cells import Cell
+from regard.training.ladder.pretraining import Entry, Job, Probe, fine_tuning
 from regard.training.prepare import prepare
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
@@ -24,7 +26,7 @@ TINY = (
 )
 SETTINGS = {
     "electra": ("model=electra", "model.embed=8", "model.context=24", "data.vocab=80"),
-    "t5": ("model=t5", "model.readout_scale=0.25", "data.vocab=180"),
+    "t5": ("model=t5", "data.vocab=180"),
 }
 
 
@@ -145,6 +147,16 @@ def test_a_classifier_starts_from_electra(runs: dict[str, Path], tmp_path: Path)
     assert classify(load(tmp_path / "run", device="cpu"), ["the dog sees"])[0].label in ("x", "y")
 
 
+@pytest.mark.parametrize(("family", "trained"), [("electra", "classify"), ("t5", "translate")])
+def test_the_probe_of_a_ladder(family: str, trained: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    """T5 writes the label as a text, although it could have a head."""
+    table = tmp_path / "labels.csv"
+    table.write_text("text,label\nthe dog sees,x\nthe dog likes,y\n")
+    cell = Cell(family, 1, recipe(family, tmp_path), runs[family])
+    job = Job(Entry(family), cell, Probe(train=str(table), valid=str(table)), seeds=(1,))
+    assert fine_tuning(job, warm_start_from(runs[family]), seed=1)[0].name == trained
+
+
 def test_a_translator_starts_from_t5(runs: dict[str, Path], tmp_path: Path) -> None:
     table = tmp_path / "pairs.tsv"
     table.write_text("the dog\tdog the\nthe bird\tbird the\n" * 4)
@@ -183,7 +195,7 @@ def test_exported_models_do_the_same(runs: dict[str, Path], tmp_path: Path) -> N
 
 def test_a_public_detector_has_no_generator_to_be_evaluated_with(runs: dict[str, Path], tmp_path: Path) -> None:
     export(load(runs["electra"], device="cpu"), tmp_path / "public")
-    with pytest.raises(UserError, match="no generator whose tokens the model could judge"):
+    with pytest.raises(UserError, match="this ELECTRA has no generator"):
         evaluate(load(tmp_path / "public", device="cpu"), [Text("the dog sees")], ("loss",))
 
 
@@ -192,13 +204,13 @@ def test_an_example_shows_what_both_networks_of_electra_read(tmp_path: Path) -> 
     generator, model = (found.inputs[name] for name in ("generator", "model"))
     assert len(generator) == len(model)
     for one, other in zip(generator, model):
-        if one.hidden is None:
+        if one.chosen is None:
             assert (other.token, other.predicts) == (one.token, None)
         else:
-            assert (one.token, one.hidden) == ("[MASK]", "mask")
+            assert (one.token, one.chosen) == ("[MASK]", "mask")
             assert other.predicts == ("original" if other.token == one.predicts else "replaced")
-    assert sum(place.hidden is not None for place in generator) == 4  # 15 % of 24, rounded up
-    assert "A generator predicts 4 masked tokens" in found.about
+    assert sum(place.chosen is not None for place in generator) == 4  # 15 % of 24, rounded up
+    assert "a generator predicts 4 masked tokens" in found.about
 
 
 def test_an_example_shows_the_sentinels_of_t5(tmp_path: Path) -> None:

@@ -88,6 +88,12 @@ def test_similarity_of_a_file_is_the_cosine(
     assert main(["similarity", str(run), str(tmp_path / "two.tsv"), "--device", "cpu"]) == 0
     lines = [float(line) for line in capsys.readouterr().out.split()]
     assert lines == pytest.approx(cosines(load(run, "cpu"), PAIRS[:2]), abs=1e-3)
+    for line in ("one text", "a\tb\tc", "a\t "):
+        (tmp_path / "two.tsv").write_text(f"a\tb\n{line}\n", encoding="utf-8")
+        assert main(["similarity", str(run), str(tmp_path / "two.tsv"), "--device", "cpu"]) == 2
+        assert "line 2: expected first and second, none of them empty, found" in capsys.readouterr().err
+    with pytest.raises(UserError, match="text 1: expected first and second"):
+        similarity(load(run, "cpu"), [("a", "")])
 
 
 def test_spearman_is_that_of_the_cosines(run: Path, files: Path) -> None:

@@ -13,11 +13,12 @@ from encoded import MASKED_LINES
 from regard.config import override
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
-from regard.recipes import KINDS, Recipe, find_recipe
+from regard.recipes import KINDS, Recipe, change, find_recipe
+from regard.recording import record
 from regard.stored import stored_recipe
 from regard.training.run import Run
-from regard.training.warm_start import warm_start_from
-from regard.verbs import fill, generate, load, score, translate
+from regard.training.warm_start import warm_start_from, warm_started
+from regard.verbs import classify, export, fill, generate, load, look, score, translate
 from tiny_public import LINES, bert, gpt2, saved, transformers
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -142,3 +143,84 @@ def test_a_public_model_for_another_task_is_refused(data: dict[str, str], tmp_pa
     with pytest.raises(UserError, match="model=gpt: does not fit data=pairs"):
         Run(made("translate", data["pairs.tsv"]), tmp_path / "run", init=warm_start_from(tmp_path / "public"))
     assert not (tmp_path / "run").exists()
+
+
+# -- a Transformer under a head: both sides read the text --------------------------------------------------------------
+
+
+def t5(folder: Path) -> Any:
+    """A T5 with pieces of SentencePiece, and rows for the sentinels of its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = io.BytesIO()
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_writer=model, hard_vocab_limit=False, minloglevel=2, vocab_size=90, **ids
+    )
+    (folder / "spiece.model").write_bytes(model.getvalue())
+    size = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).get_piece_size() + 100
+    config = transformers.T5Config(
+        vocab_size=size, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, decoder_start_token_id=0
+    )
+    return saved(transformers.T5ForConditionalGeneration(config), folder)
+
+
+def classifier(folder: Path, start: Path) -> Run:
+    table = folder / "labelled.csv"
+    table.write_text("".join(["label,text\n", *(f"{line[0]},{line}\n" for line in LINES[:4] * 4)]), encoding="utf-8")
+    settings = [f"data.train={table}", f"data.valid={table}", "plan.epochs=none", *SHORT]
+    recipe, init = warm_started(find_recipe("classify"), settings, warm_start_from(start), start)
+    return Run(recipe, folder / "run", init=init)
+
+
+def test_t5_is_fine_tuned_under_a_head_and_exported(tmp_path: Path) -> None:
+    t5(tmp_path / "t5")
+    run = classifier(tmp_path, tmp_path / "t5")
+    assert run.transfer is not None
+    assert run.transfer.new == ("head.hidden", "head.out")
+    assert run.recipe.plan.schedule == "linear"  # as for every Transformer that is fine-tuned
+    assert [*run][-1].reason == "steps"
+    model = load(tmp_path / "run", "cpu")
+    with record(model.module) as tape:
+        found = classify(model, LINES[:2])
+    assert {name.split(".")[1] for name in tape} == {"encoder", "decoder"}
+    assert look(model, LINES[0]).layers
+    export(model, tmp_path / "out", to="transformers")
+    theirs = transformers.T5ForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    for line, ours in zip(LINES, found):
+        ids = torch.tensor([model.tokenizer.wrap_input(model.tokenizer.encode(line))])
+        with torch.no_grad():
+            expected = theirs(input_ids=ids).logits.softmax(-1)[0]
+        for number, label in theirs.config.id2label.items():
+            assert ours.labels[label] == pytest.approx(float(expected[number]), abs=1e-4)
+    assert classify(load(tmp_path / "out", "cpu"), LINES[:2])[0].label == found[0].label
+
+
+def test_a_t5_whose_tokenizer_adds_no_eos_is_not_exported_as_a_classifier(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("\n".join(LINES[:4] * 8), encoding="utf-8")
+    sizes = [
+        "model=t5",
+        "model.width=16",
+        "model.heads=2",
+        "model.layers=1",
+        "model.inner=24",
+        "model.readout_scale=0.25",
+    ]
+    pretrain = change(
+        find_recipe("pretrain"),
+        [*sizes, f"data.train={tmp_path / 'lines.txt'}", "data.vocab=180", "data.window=24", *SHORT],
+        KINDS,
+    )
+    list(Run(pretrain, tmp_path / "t5"))
+    list(classifier(tmp_path, tmp_path / "t5"))
+    with pytest.raises(UserError, match="T5ForSequenceClassification reads the state at eos"):
+        export(load(tmp_path / "run", "cpu"), tmp_path / "out", to="transformers")
+
+
+def test_sides_with_different_tokens_cannot_read_one_text(tmp_path: Path) -> None:
+    marian(tmp_path / "marian")
+    (tmp_path / "marian" / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+    vocab = json.loads((tmp_path / "marian" / "vocab.json").read_text(encoding="utf-8"))
+    other = {f"{name}x" if number > 2 and not name.startswith("<") else name: number for name, number in vocab.items()}
+    (tmp_path / "marian" / "target_vocab.json").write_text(json.dumps(other), encoding="utf-8")
+    with pytest.raises(UserError, match=r"from=.*marian: its source and its target have different tokens, and under"):
+        classifier(tmp_path, tmp_path / "marian")

@@ -321,6 +321,14 @@ def test_the_rate_of_each_step_follows_from_its_definition():
                 assert found == pytest.approx(expected, abs=1e-12)
 
 
+def test_a_warm_up_below_one_is_a_part_of_the_steps():
+    for schedule in ("constant", "linear", "cosine", "inverse-sqrt", "noam"):
+        plans = [Plan(steps=200, warmup=warmup, schedule=schedule) for warmup in (0.1, 20)]
+        for step in (0, 5, 19, 20, 21, 150, 199):
+            assert len({rate_at(plan, step, width=64) for plan in plans}) == 1
+    assert [Plan(steps=30, warmup=warmup).warmup_steps for warmup in (0, 0.1, 0.5, 1, 40)] == [0, 3, 15, 1, 40]
+
+
 def test_noam_is_the_papers_equation():
     """Vaswani et al. 2017, eq. 3; its highest rate is that of the last step of the warm-up."""
     plan = Plan(steps=10_000, warmup=4000, rate=2.0, schedule="noam")

@@ -375,6 +375,9 @@ def test_a_run_is_made_longer_where_its_rate_does_not_depend_on_the_steps(recipe
     message = r"plan.steps=8: .* was started with 4; the learning rate depends on it; .* from=.*fallen --out NEW"
     with pytest.raises(UserError, match=message):
         Run(recipe("plan.schedule=linear", "plan.steps=8"), tmp_path / "fallen", "resume")
+    list(Run(recipe(endless, "plan.warmup=0.5", "plan.steps=4"), tmp_path / "part"))  # the warm-up is 2 steps, or 4
+    with pytest.raises(UserError, match=r"plan.steps=8: .* the learning rate depends on it"):
+        Run(recipe(endless, "plan.warmup=0.5", "plan.steps=8"), tmp_path / "part", "resume")
 
 
 def test_there_must_be_something_to_resume(recipe, tmp_path):

@@ -1,6 +1,7 @@
 """Embed: the mean of real states, the first, or all; as a directory of sentence-transformers asks for it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,6 +182,8 @@ def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:
         ({"pooling_mode_cls_token": True}, "should be one pooling mode"),
         ({"pooling_mode_mean_tokens": False}, "no pooling"),
         ({"pooling_mode_mean_tokens": False, "pooling_mode": "weightedmean"}, "pooling_mode_weightedmean"),
+        ({"pooling_mode": 5}, "pooling_mode_5: not supported"),
+        ({"pooling_mode": [["mean"]]}, "not supported"),
     ],
 )
 def test_poolings_that_we_lack(tmp_path: Path, change: dict[str, Any], told: str) -> None:
@@ -199,18 +202,21 @@ def test_modules_that_we_lack(tmp_path: Path) -> None:
     (root / "modules.json").write_text(json.dumps(listed[1:2]), encoding="utf-8")
     with pytest.raises(UserError, match="should be Transformer, Pooling"):
         embed(load(root, device="cpu"), ["a"])
+    (root / "modules.json").write_text(json.dumps([listed[0], *listed[:2]]), encoding="utf-8")
+    with pytest.raises(UserError, match="Transformer, Transformer, Pooling: should be Transformer, Pooling"):
+        embed(load(root, device="cpu"), ["a"])
     (root / "modules.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match="should be a list of modules"):
         embed(load(root, device="cpu"), ["a"])
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-@pytest.mark.parametrize("place", ["../other", "/etc", "1_Pooling/../.."])
+@pytest.mark.parametrize("place", ["../other", "/etc", "1_Pooling/../..", "1_Pooling\0"])
 def test_modules_outside_the_directory_are_refused(tmp_path: Path, kind: int, place: str) -> None:
     listed = [{"type": f"models.{kind}", "path": ""} for kind in ("Transformer", "Pooling")]
     listed[kind]["path"] = place
     (tmp_path / "modules.json").write_text(json.dumps(listed), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"modules\.json: path='{place}': is outside the directory"):
+    with pytest.raises(UserError, match=rf"modules\.json: path={re.escape(repr(place))}: is outside the directory"):
         pooling_of(tmp_path)
 
 

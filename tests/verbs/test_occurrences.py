@@ -38,6 +38,13 @@ from saved import save_run
 LINES = ["ab ba cc", "cc ab", "bca ab cc ab", "a b c"]
 
 
+def test_an_excerpt_is_cut_between_words_around_the_marked_one() -> None:
+    one = marked_occurrence(f"{'far ' * 50}near the *bank* of {'it ' * 50}")
+    assert one.excerpt(12).marked == "… near the *bank* of it it …"
+    short = marked_occurrence("near the *bank*")
+    assert short.excerpt(12).marked == short.marked
+
+
 def test_a_marked_word_and_its_occurrences() -> None:
     one = marked_occurrence("we *play* chess")
     assert (one.word, one.text, one.marked) == ("play", "we play chess", "we *play* chess")

@@ -18,19 +18,6 @@ from regard.errors import UserError
 from regard.report.sections import Table
 from regard.verbs.loaded import Loaded
 
-__all__ = [
-    "CHECKS",
-    "DOES_NOT_APPLY",
-    "FAILED",
-    "PASSED",
-    "Calls",
-    "Finding",
-    "doctor",
-    "findings_table",
-    "model_calls",
-    "refused",
-]
-
 Check = Callable[[Subject], CheckResult]  # the first line of its docstring is what must be true, the rest what it does
 
 WITHOUT_OUTPUTS: dict[str, Check] = {"weights": weights, "tokenizer": tokenizer}
@@ -117,3 +104,11 @@ def findings_table(title: str, findings: Sequence[Finding]) -> Table:
         [each.claim, each.status, number(each.error), number(each.bound), each.note or each.did] for each in findings
     ]
     return Table(title, ["", "", "error", "bound", "what was done; or where to look, or why it does not apply"], rows)
+
+
+# fmt: off
+__all__ = [
+    "CHECKS", "DOES_NOT_APPLY", "FAILED", "PASSED", "Calls", "Finding", "doctor", "findings_table", "model_calls",
+    "refused",
+]
+# fmt: on

@@ -23,10 +23,10 @@ from regard.data.files import iterate_lines
 from regard.data.joined import PADDING
 from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.related import RelatedPairs
-from regard.data.sources import Lines, Pairs
+from regard.data.sources import Lines, OwnFiles, Pairs
 from regard.data.squad import Questions
 from regard.data.streams import Book
-from regard.data.text_pairs import Choices, DelimitedTexts, LabelledPairs, RatedPairs
+from regard.data.text_pairs import Choices
 from regard.errors import UserError
 from regard.models import Facts
 from regard.objectives.objective import Trainer
@@ -46,14 +46,7 @@ FILES: dict[str, Any] = {
     "choice": Choices,
     "span": Questions,
 }
-OWN_FILES = (
-    *FILES.values(),
-    DelimitedTexts,
-    LabelledPairs,
-    RatedPairs,
-    Lines,
-    Book,
-)  # data that is read from files of the user
+OWN_FILES = (OwnFiles, Book)  # data that is read from files of the user
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 WORDS = 64  # words of a model without a vocabulary
 MOST_LINES = 1000  # of a file that a tokenizer is tried on
@@ -81,48 +74,22 @@ def model_calls(config: Facts) -> Calls:
         return module.start(*(source or (None,)), rows=rows, capacity=capacity)
 
     def step(module: Any, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        stepped: tuple[Tensor, Any] = module.step(tokens, state)
-        return stepped
+        return module.step(tokens, state)
 
     def loss(module: Any, tokens: Tensor, real: Tensor, *source: Tensor) -> tuple[Tensor, int]:
-        """The loss of the model's task: of the next token, of the first token, of a class, of numbers or of keys."""
-        answers = (tokens.sum(-1) > 0).long() if config.numbers else tokens % 2  # (B, T) of 0 and 1
-        head = task_of(config).head
-        if config.one_per_text:
-            targets = answers[:, 0].double() if head == "number" else answers[:, 0]
-        elif config.causal:
-            targets = tokens.roll(-1, dims=1).masked_fill(~real, IGNORED)
-        elif head == "tag":
-            targets = answers.masked_fill(~real, IGNORED)
-        elif head == "span":
-            targets = (answers * torch.arange(answers.shape[1], device=answers.device)).masked_fill(~real, 0).amax(1)
-            targets = targets[:, None].expand(-1, 2)
-        elif head == "keys":
-            shape = logits(module, tokens, real).shape  # (B, T, keys)
-            targets = answers.double().masked_fill(~real, math.nan)[..., None].expand(shape)
-        else:
-            targets = tokens.clone()
-            targets[:, 1:] = IGNORED
-        if head == "choice":  # each text is compared with the same text in the other order
-            places = torch.where(real, 0, PADDING)
-            texts = {"tokens": (tokens, tokens.flip(1)), "segments": (places, places.flip(1))}
-            fields = {"targets": targets, **{name: torch.stack(both, -1) for name, both in texts.items()}}
-        else:
-            fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source))) | {"allowed": real}
-        seen = dict(zip(("tokens", "source"), (real, *source[1:])))
-        places = targets[..., 0] if head in ("keys", "span") else targets
-        counts = {"tokens": int(real.sum()), "targets": int(((places != IGNORED) & ~places.isnan()).sum())}
+        """The loss of the model's task."""
+        objective = task_of(config).objective()
         if words is not None:
             return squares(module, tokens, real)
-        objective = task_of(config).objective()
         if objective.compares_rows:  # such a loss is no sum over rows; any function of a row does here
             return logits(module, tokens, real)[:, 0].square().sum(), len(tokens)
+        batch = _with_targets(config, tokens, real, source, lambda: logits(module, tokens, real).shape[-1])
         try:
-            sums, _ = objective(module, Batch(fields, seen, counts), 0)
+            sums, _ = objective(module, batch, 0)
         except UserError:  # the model has no output layer of its task
             return squares(module, tokens, real, *source)
         total = sum((weight * sums[term] for term, weight in objective.weights.items()), tokens.new_zeros(()).double())
-        return total, counts["targets"]
+        return total, batch.counts["targets"]
 
     return Calls(
         logits=logits,
@@ -139,6 +106,40 @@ def model_calls(config: Facts) -> Calls:
         loss=loss,
         build=config.build,
     )
+
+
+def _with_targets(
+    config: Facts, tokens: Tensor, real: Tensor, source: Sequence[Tensor], outputs: Callable[[], int]
+) -> Batch:
+    """A batch with targets of the model's task: the next token, the first token, a class, numbers, tags or a span.
+
+    `outputs` is called for the number of outputs of a place, if each has a target of its own.
+    """
+    answers = (tokens.sum(-1) > 0).long() if config.numbers else tokens % 2  # (B, T) of 0 and 1
+    head = task_of(config).head
+    if config.one_per_text:
+        targets = answers[:, 0].double() if head == "number" else answers[:, 0]
+    elif config.causal:
+        targets = tokens.roll(-1, dims=1).masked_fill(~real, IGNORED)
+    elif head == "tag":
+        targets = answers.masked_fill(~real, IGNORED)
+    elif head == "span":
+        places = torch.arange(answers.shape[1], device=answers.device)
+        targets = (answers * places).masked_fill(~real, 0).amax(1)[:, None].expand(-1, 2)
+    elif head == "keys":
+        targets = answers.double().masked_fill(~real, math.nan)[..., None].expand(-1, -1, outputs())
+    else:
+        targets = tokens.clone()
+        targets[:, 1:] = IGNORED
+    if head == "choice":  # each text is compared with the same text in the other order
+        segments = torch.where(real, 0, PADDING)
+        texts = {"tokens": (tokens, tokens.flip(1)), "segments": (segments, segments.flip(1))}
+        fields = {"targets": targets, **{name: torch.stack(both, -1) for name, both in texts.items()}}
+    else:
+        fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source))) | {"allowed": real}
+    counted = targets[..., 0] if head in ("keys", "span") else targets
+    counts = {"tokens": int(real.sum()), "targets": int(((counted != IGNORED) & ~counted.isnan()).sum())}
+    return Batch(fields, dict(zip(("tokens", "source"), (real, *source[1:]))), counts)
 
 
 def loaded_calls(loaded: Loaded, data: str | None = None) -> Calls:

@@ -21,16 +21,12 @@ def align(
     layer: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Of several that look at the source, from 0; else the last but one, or of two the last."
+            min=0, help="The layer whose attention is used, from 0. Default: the last but one; of two, the last."
         ),
     ] = None,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    batch_tokens: options.BatchTokens = 8192,
-    long: options.Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
+    *,
+    reading: options.Reading,
 ) -> None:
     """Align given pairs by the attention of a translator under teacher forcing.
 
@@ -50,12 +46,12 @@ def align(
     from regard.models.parts import source_reads
     from regard.verbs.forced import aligning
 
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    model = reading.open(run)
     model.expect("align", model.module.config.source_vocab > 0)
     layers, read = source_reads(model.module), aligning(model, layer)
     if len(layers) > 1 and read is not None:
         place = f"layer {layers.index(read)} of 0 to {len(layers) - 1}"
         notice(f"aligned by {place}, the mean of its heads")
     for chunk in text_chunks(model, file, paired=True):
-        found = verbs.align(model, chunk.texts, unit, method, batch_tokens, layer)
+        found = verbs.align(model, chunk.texts, unit, method, reading.batch_tokens, layer)
         chunk.print_answers(found, json, lambda one: [pharaoh(one.links)])

@@ -26,9 +26,11 @@ Passage = Annotated[
 Top = Annotated[int, typer.Option(min=1, help="The number of spans for each question, the likeliest first.")]
 Threshold = Annotated[
     float | None,
-    typer.Option(help="No answer is given from this probability of it on; else if it is likelier than every span."),
+    typer.Option(
+        help="Give no answer if its probability is at least this. Default: if it is likelier than every span."
+    ),
 ]
-Longest = Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")]
+Longest = Annotated[int, typer.Option(min=1, help="The largest number of tokens of an answer.")]
 
 NONE = "(no answer)"
 
@@ -42,11 +44,9 @@ def answer(
     threshold: Threshold = None,
     longest: Longest = 30,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
     batch_tokens: options.BatchTokens = 8192,
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
+    *,
+    opening: options.Opening,
 ) -> None:
     """Answer questions about passages: answer, probability, first and last character, and the sentence around it.
 
@@ -67,15 +67,15 @@ def answer(
 
     if (file is None) == (question is None) or (question is None) != (passage is None):
         raise UserError("give --question TEXT and --passage FILE, or a FILE of questions with their passages.")
+    model = opening.open(run)
+    model.expect("answer questions", model.predicts("span"))
     if question is not None and passage is not None:
         text = "\n".join(line for _, lines in chunks("-") for line in lines) if passage == "-" else read_text(passage)
         if not text.strip():
             raise UserError(f"--passage {passage}: it has no text; give a file that has the answer.")
         asked = [(one, text) for one in question]
     else:
-        asked = _questions(str(file))
-    model = options.opened(run, device, precision, "error", download, allow_pickle)
-    model.expect("answer questions", model.predicts("span"))
+        asked = _questions(str(file), model.part_columns)
     for number, (one, (text, _)) in enumerate(
         zip(answers(model, asked, top, threshold, longest, batch_tokens), asked), 1
     ):
@@ -85,16 +85,15 @@ def answer(
             _print(one, top)
 
 
-def _questions(file: str) -> list[tuple[str, str]]:
+def _questions(file: str, columns: dict[str, str]) -> list[tuple[str, str]]:
     """The questions of a file, each with its passage. The answers of SQuAD's format are not read."""
     from regard.data.squad import is_squad, read_squad
     from regard.data.tables import read_table
 
     if is_squad(file):
         return [(one.question, one.passage) for one in read_squad(file)]
-    rows = read_table(file, {"question": "question", "passage": "passage"})
     found = []
-    for line, row in rows:
+    for line, row in read_table(file, columns, header=True):
         if not row["question"].strip() or not row["passage"].strip():
             raise UserError(f"{file}, line {line}: the question or the passage is empty; give both.")
         found.append((row["question"], row["passage"]))

@@ -26,7 +26,7 @@ from regard.cli.generate import generate
 from regard.cli.ladder import ladder
 from regard.cli.look import look
 from regard.cli.neighbours import neighbours
-from regard.cli.options import added, help_of
+from regard.cli.options import added, help_of, ungrouped
 from regard.cli.score import score
 from regard.cli.show import show
 from regard.cli.similarity import similarity
@@ -92,7 +92,7 @@ app = typer.Typer(
 )
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
-        app.command(name, cls=PlainCommand, rich_help_panel=panel, help=help_of(command))(command)
+        app.command(name, cls=PlainCommand, rich_help_panel=panel, help=help_of(command))(ungrouped(command))
 # Its --help is its own: it explains a topic.
 app.command("explain", rich_help_panel="Look", help=help_of(explain), add_help_option=False)(explain)
 

@@ -26,14 +26,16 @@ def caption(
     target: Annotated[str | None, typer.Option(help="Show this caption instead of the model's own.")] = None,
     beam: options.Beam = 1,
     penalty: options.Penalty = 1.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="The most tokens of a caption; else 60.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="The largest number of tokens of a caption. Default: 60.")
+    ] = None,
     extremes: Annotated[
         int | None,
         typer.Option(min=1, help="Without images: the N best and N worst captions of the recipe's data, by CIDEr-D."),
     ] = None,
     split: options.Split = None,
     beside: Annotated[
-        Path | None, typer.Option(help="Of --extremes: another captioner, whose captions stand below.")
+        Path | None, typer.Option(help="With --extremes: another captioner, whose captions are shown below.")
     ] = None,
     json: options.Json = False,
     device: options.Device = "auto",

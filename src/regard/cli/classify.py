@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from regard.verbs.labelling import Chosen, Classified, LabelSet, Rating
 
 
-Pairs = Annotated[bool, typer.Option("--pairs", help="Of a public checkpoint: lines first<TAB>second.")]
+Pairs = Annotated[bool, typer.Option("--pairs", help="For a public checkpoint: each line is first<TAB>second.")]
 
 
 def classify(
@@ -20,18 +20,15 @@ def classify(
     file: options.File = "-",
     pairs: Pairs = False,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    batch_tokens: options.BatchTokens = 8192,
-    long: options.Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
+    *,
+    reading: options.Reading,
 ) -> None:
     """Label each line of a text: label, tab, its probability. A blank line gives a blank line.
 
-    A model of pairs (regard train pair) reads lines first, tab, second; a model of choices (regard train choice) reads
-    context, tab, choice, tab, choice … and prints the likeliest choice. Both also read a .csv or .jsonl file, or a file
-    with a header, with the columns that they were trained on. A public checkpoint reads pairs with --pairs.
+    A .csv or .jsonl file, and a file of lines with a header, are read by the columns that the model was trained on.
+
+    A model of pairs (regard train pair) reads lines first<TAB>second; a model of choices (regard train choice) reads
+    context<TAB>choice<TAB>choice … and prints the likeliest choice. A public checkpoint reads pairs with --pairs.
 
     The labels are those of the model's training data, or of a public checkpoint. --json has the probability of each.
     A model of several labels (regard train multilabel) prints the labels whose probability is at least head.threshold,
@@ -42,7 +39,7 @@ def classify(
       regard train classify data.train=opinions.tsv --out runs/opinions
       echo "what a lovely day" | regard classify runs/opinions
       regard classify runs/opinions --json texts.txt > labels.jsonl
-      printf 'a man sleeps\ta man is awake\n' | regard classify runs/entailment
+      printf 'a man sleeps\\ta man is awake\\n' | regard classify runs/entailment
       regard classify hf:distilbert/distilbert-base-uncased-finetuned-sst-2-english --download texts.txt
     """
     from regard.render.formatting import format_number
@@ -61,7 +58,7 @@ def classify(
     def choice(found: "Chosen") -> list[str]:
         return [found.choice, format_number(found.probability)]
 
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    model = reading.open(run)
     model = model.of_pairs() if pairs else model
     if pairs and model.joined_text is None:
         raise UserError(f"--pairs: {run} is {model.kind} that reads one text; leave it out.")
@@ -74,5 +71,7 @@ def classify(
     able = model.task.head in verbs and model.predicts(model.task.head) and not model.module.config.numbers
     model.expect("classify", able)
     verb, cells = verbs[model.task.head]
-    for chunk in text_chunks(model, file) if model.joined_text is None else part_chunks(model, file):
-        chunk.print_answers(verb(model, chunk.texts, batch_tokens), json, cells)
+    column = getattr(model.data, "text", "")
+    texts = text_chunks(model, file, column=column) if model.joined_text is None else part_chunks(model, file)
+    for chunk in texts:
+        chunk.print_answers(verb(model, chunk.texts, reading.batch_tokens), json, cells)

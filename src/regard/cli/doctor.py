@@ -19,7 +19,7 @@ def doctor(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Examine a model: what may not leak does not leak, what must be equal is equal, what must be finite is finite.
+    """Check a model: leaks through masks and padding, caching, gradients, saving, resuming, beam search.
 
     Twelve checks on a copy of the model, with small random texts, on the CPU. Each passes, fails or does not apply, and
     has the size of its error. The exit code is 1 if one fails. docs/doctor.md describes the checks, and how to run them

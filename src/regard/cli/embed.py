@@ -14,6 +14,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs import Loaded
+    from regard.verbs.pooling import Pooling
 
 TOGETHER = 4096  # lines that are sorted by length and embedded together: more lines give less padding
 
@@ -57,12 +58,8 @@ def embed(
         ),
     ] = 0,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    batch_tokens: options.BatchTokens = 8192,
-    long: options.Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
+    *,
+    reading: options.Reading,
 ) -> None:
     """Turn every line, or every word, into a vector: the mean or maximum of the model's states, the first, or all.
 
@@ -87,7 +84,7 @@ def embed(
       regard embed hf:sentence-transformers/all-MiniLM-L6-v2 --download --json < lines.txt
       regard embed elmo/ --words --layers all --carry 3 < lines.txt > words.npz
     """
-    from regard.verbs.embedding import chosen, gathered
+    from regard.verbs.embedding import chosen
     from regard.verbs.words import check_layers
 
     if out is None and not json and sys.stdout.isatty():
@@ -102,25 +99,38 @@ def embed(
         raise UserError("--words: has no pooling and no normalisation; leave --pool and --normalise out.")
     if carry and not words:
         raise UserError(f"--carry {carry}: works with --words only; add --words, or leave it out.")
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    model = reading.open(run)
     given = chunks(file) if json else chunks(file, TOGETHER, prints=file == "-")
     if not model.module.config.characters:  # no word is unknown to a model that reads characters
         given = count_unknown(model, given)
     if words:
-        _words(model, given, layers, carry, batch_tokens, json, out)
+        _words(model, given, layers, carry, reading.batch_tokens, json, out)
         return
-    pooling = chosen(model, pool, normalise)
+    _lines(model, given, chosen(model, pool, normalise), layers, reading.batch_tokens, json, out)
+
+
+def _lines(
+    model: "Loaded",
+    given: Iterable[Lines],
+    pooling: "Pooling",
+    layers: str,
+    batch_tokens: int,
+    json: bool,
+    out: Path | None,
+) -> None:
+    """The vectors of all lines, or of their tokens, as JSON or as one .npz."""
+    from regard.verbs.embedding import gathered
+
     parts = []
     for first, lines in given:
         part = gathered(model, lines, pooling, batch_tokens, first, layers)
-        if json:
-            ends = part.lengths.cumsum()
-            for number, (length, end) in enumerate(zip(part.lengths, ends), first):
-                vectors = part.vectors[end - length : end]
-                found = {"vectors": vectors} if pooling.pool == "tokens" else {"vector": vectors[0]}
-                print_line({"line": number, **found})
-        else:
+        if not json:
             parts.append(part)
+            continue
+        for number, (length, end) in enumerate(zip(part.lengths, part.lengths.cumsum()), first):
+            vectors = part.vectors[end - length : end]
+            found = {"vectors": vectors} if pooling.pool == "tokens" else {"vector": vectors[0]}
+            print_line({"line": number, **found})
     if not json:
         arrays = {"vectors": [part.vectors for part in parts]}
         _write(arrays | ({"lengths": [part.lengths for part in parts]} if pooling.pool == "tokens" else {}), out)

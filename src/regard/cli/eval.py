@@ -9,9 +9,9 @@ from rich.console import Group
 
 from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
-from regard.cli.eval_lm import measure_fill, print_last_words, print_running, print_substitution
-from regard.cli.eval_prompt import print_prompted
-from regard.cli.eval_words import print_word_tests
+from regard.cli.eval_lm import TextMeasures, measure_fill, print_last_words, print_running, print_substitution
+from regard.cli.eval_prompt import LabelRanking, print_prompted
+from regard.cli.eval_words import WordMeasures, print_word_tests
 from regard.cli.lines import print_line
 from regard.errors import UserError
 
@@ -56,112 +56,61 @@ FILLED_FROM = {
 # settings of --data beside the columns of fields
 COLUMNS = ("column", "first", "second", "context", "choices", "least")
 
-Columns = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="data.COLUMN=NAME",
-        help="Of --data: its columns, such as data.text=sentence. Of --prompt also files: data.train=FILE.",
-    ),
-]
-Data = Annotated[
-    str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
-]
-FreeRunning = Annotated[
-    bool, typer.Option("--free-running", help="Also: loss and error by position, with and without teacher forcing.")
-]
-ByLength = Annotated[
-    bool, typer.Option("--by-length", help="Also: the measures of short, middling and long sources apart.")
-]
-Fill = Annotated[
-    bool, typer.Option("--fill", help="Also: how often a language model finds a masked token (the accuracy of fill).")
-]
-Running = Annotated[
-    bool, typer.Option("--running", help="Read --data as one running text: perplexity, bits per byte and per word.")
-]
-LastWord = Annotated[
-    bool,
-    typer.Option("--last-word", help="Of --data FILE or --data lambada: how well the last word of each text is found."),
-]
-Substitutes = Annotated[
-    bool,
-    typer.Option("--substitution", help="Of context2vec: how well the context of a word ranks words that replace it."),
-]
-Wordsim = Annotated[
-    bool,
-    typer.Option(
-        "--wordsim",
-        help="Of word vectors: agreement with people about similar words; --data FILE, or REGARD_DATA/wordsim.",
-    ),
-]
-AnalogiesOption = Annotated[
-    bool,
-    typer.Option("--analogies", help="Of word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim."),
-]
-Most = Annotated[
-    int | None, typer.Option(min=1, help="Of --analogies: answers are among so many of the first words; else 300000.")
-]
-PromptOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEMPLATE",
-        help=r'Of a language model: rank labels after a prompt such as "Review: {text}\nSentiment: {label}".',
-    ),
-]
-LabelsOption = Annotated[
-    str | None,
-    typer.Option(metavar="WORDS=LABEL,…", help="Of --prompt: the words of each label, as in negative=0,positive=1."),
-]
-Shots = Annotated[
-    int, typer.Option(min=0, help="Of --prompt: examples of data.train=FILE before each text, of all classes.")
-]
-ShotSeed = Annotated[int, typer.Option("--seed", help="Of --prompt: of the drawn examples.")]
-PerToken = Annotated[
-    bool, typer.Option("--per-token", help="Of --prompt: rank by the mean log-probability of a label's tokens.")
-]
-Calibrate = Annotated[
-    bool,
-    typer.Option("--calibrate", help="Of --prompt: divide by the probability of a label after a text without content."),
-]
-Stride = Annotated[
-    int | None,
-    typer.Option(help="Of --running: the tokens by which a window of the text moves on; else half of a window."),
-]
+
+@dataclass(frozen=True)
+class Source:
+    """Options: the examples that a model is measured on."""
+
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="data.COLUMN=NAME",
+            help="With --data: its columns, such as data.text=sentence. With --prompt also files: data.train=FILE.",
+        ),
+    ] = None
+    data: Annotated[
+        str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
+    ] = None
+    split: options.Split = None
+
+    def needed(self, option: str, cure: str) -> str:
+        """The text of --data, without which a measurement is refused."""
+        if self.data is None:
+            raise UserError(f"{option}: measures a text of your own; give {cure}.")
+        return self.data
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Options: what is measured beside the scores of all examples."""
+
+    free_running: Annotated[
+        bool, typer.Option("--free-running", help="Also: loss and error by position, with and without teacher forcing.")
+    ] = False
+    by_length: Annotated[
+        bool, typer.Option("--by-length", help="Also: the metrics of short, medium and long sources apart.")
+    ] = False
+    fill: Annotated[
+        bool,
+        typer.Option("--fill", help="Also: how often a language model predicts a masked token (the accuracy of fill)."),
+    ] = False
 
 
 def evaluate(
     context: typer.Context,
     run: options.Run,
-    settings: Columns = None,
-    data: Data = None,
-    split: options.Split = None,
+    *,
+    source: Source,
     beam: options.Beam = 1,
-    penalty: options.Penalty = 1.0,
-    formula: options.Formula = "power",
+    ranking: options.Ranking,
     coverage: options.Coverage = 0.0,
-    stop: options.Stop = "present",
-    patience: options.Patience = 1.0,
-    free_running: FreeRunning = False,
-    by_length: ByLength = False,
-    fill: Fill = False,
-    running_text: Running = False,
-    last_word: LastWord = False,
-    substitution: Substitutes = False,
-    stride: Stride = None,
-    wordsim: Wordsim = False,
-    analogies: AnalogiesOption = False,
-    most: Most = None,
-    prompt: PromptOption = None,
-    labels: LabelsOption = None,
-    shots: Shots = 0,
-    seed: ShotSeed = 1,
-    per_token: PerToken = False,
-    calibrate: Calibrate = False,
+    parts: Parts,
+    texts: TextMeasures,
+    words: WordMeasures,
+    labelling: LabelRanking,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    opening: options.Opening,
     batch_tokens: options.BatchTokens = 8192,
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
@@ -199,36 +148,33 @@ def evaluate(
     from regard.decode import Penalty
 
     measurement = _measurement(context)
-    ranking = Penalty(penalty, formula, coverage, stop, patience)
-    model = options.opened(run, device, precision, "truncate", download, allow_pickle)
+    penalty = ranking.with_coverage(coverage)
+    model = opening.open(run, "truncate")
     if not model.fields:
         model.expect("eval", model.predicts(model.task.head))
     match measurement:
         case "substitution":
             print_substitution(model, json)
         case "prompt":
-            assert prompt is not None
-            where = (data, split, settings or [], batch_tokens, json)
-            print_prompted(model, prompt, labels, shots, seed, per_token, calibrate, *where)
+            print_prompted(model, labelling, source.data, source.split, source.settings or [], batch_tokens, json)
         case "wordsim" | "analogies":
-            if wordsim and analogies and data is not None:
-                raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")
-            print_word_tests(model, data, wordsim, analogies, most, json)
+            print_word_tests(model, words, source.data, json)
         case "last_word":
-            print_last_words(model, _needed(data, "--last-word", "--data lambada or --data FILE"), batch_tokens, json)
+            data = source.needed("--last-word", "--data lambada or --data FILE")
+            print_last_words(model, data, batch_tokens, json)
         case "running_text":
-            print_running(model, _needed(data, "--running", "--data FILE"), stride, batch_tokens, json)
+            print_running(model, source.needed("--running", "--data FILE"), texts.stride, batch_tokens, json)
         case _:
             if model.task.head == "words":
                 raise UserError(f"{run}: this is {model.kind}; give --wordsim, --analogies or both.")
-            if (beam, ranking) != (1, Penalty(1.0)) and not model.module.config.reads_source:
+            if (beam, penalty) != (1, Penalty(1.0)) and not model.module.config.reads_source:
                 why = f"{run} is {model.kind}, which is evaluated without a search"
                 raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
-            name, examples = _examples(model, data, split, settings or [])
-            found = _measure(model, examples, beam, ranking, batch_tokens, by_length, free_running, fill)
+            name, examples = _examples(model, source)
+            found = _measure(model, examples, beam, penalty, batch_tokens, parts)
             about = {"run": run, "step": model.step, "data": name, "examples": len(examples)}
             if json:
-                searched = {"beam": beam, "penalty": asdict(ranking)}
+                searched = {"beam": beam, "penalty": asdict(penalty)}
                 print_line({**about, "truncated": found.truncated, **searched, **found.to_json()})
             else:
                 what = f"{run}, step {model.step}," if model.recipe else f"{run}"
@@ -253,12 +199,6 @@ def _measurement(context: typer.Context) -> str:
     return found
 
 
-def _needed(data: str | None, option: str, cure: str) -> str:
-    if data is None:
-        raise UserError(f"{option}: measures a text of your own; give {cure}.")
-    return data
-
-
 @dataclass(frozen=True)
 class Measured:
     """The figures of one evaluation: the scores of all examples, and the parts that were asked for."""
@@ -270,6 +210,7 @@ class Measured:
     classes: "ClassReport | None"  # of a classifier
     entities: "EntityReport | None"  # of a tagger
     filled: "FillAccuracy | None"  # of --fill
+    chance: str  # the scores of guesses, as sentences; empty where none is known
     truncated: int  # examples past the model's limit
 
     def to_json(self) -> dict[str, Any]:
@@ -277,6 +218,7 @@ class Measured:
         return {
             "scores": self.scores.values,
             "notes": self.scores.notes,
+            "chance": self.chance,
             "lengths": self.lengths,
             "tasks": {name: {"examples": count, "scores": values} for name, (count, values) in self.tasks.items()},
             "exposure": self.exposure and asdict(self.exposure),
@@ -292,25 +234,25 @@ def _measure(
     beam: int,
     ranking: "Penalty",
     batch_tokens: int,
-    by_length: bool,
-    free_running: bool,
-    fill: bool,
+    parts: Parts,
 ) -> Measured:
     from regard.report.classes import class_report
     from regard.report.entities import entity_report
+    from regard.training.chance import describe_chance
     from regard.training.evaluate import TOKEN_HEADS, evaluate, task_scores, truncated
 
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
-    groups = _by_length(model, examples) if by_length else {}
+    groups = _by_length(model, examples) if parts.by_length else {}
     return Measured(
         evaluate(model, examples, metrics, beam, ranking, batch_tokens),
         {span: evaluate(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
         task_scores(model, examples, metrics, beam, ranking, batch_tokens),
-        _exposure(model, examples, batch_tokens) if free_running else None,
+        _exposure(model, examples, batch_tokens) if parts.free_running else None,
         class_report(model, examples, batch_tokens),
         entity_report(model, examples, batch_tokens),
-        measure_fill(model, examples, batch_tokens) if fill else None,
+        measure_fill(model, examples, batch_tokens) if parts.fill else None,
+        describe_chance(model, examples),
         truncated(model, examples),
     )
 
@@ -327,6 +269,8 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
         for name, value in found.scores.values.items()
     ]
     console.print(grid(title, ["", "", ""], rows))
+    if found.chance:
+        console.print(found.chance)
     if found.truncated:
         notice(f"{found.truncated:,} of them are past the model's {model.longest} tokens and were cut")
     if found.tasks:
@@ -351,10 +295,9 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
         console.print("", grid(title, ["", ""], rows))
 
 
-def _examples(
-    model: "Loaded", data: str | None, split: str | None, settings: "Sequence[str]"
-) -> "tuple[str, Sequence[Any]]":
+def _examples(model: "Loaded", source: Source) -> "tuple[str, Sequence[Any]]":
     """The name of the data, and its examples."""
+    data, split, settings = source.data, source.split, source.settings or []
     if data is not None and split is not None:
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
@@ -375,7 +318,7 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     from regard.data.labelled import check_labels
     from regard.data.sources import Lines
 
-    own: Any = model.recipe and model.recipe.data
+    own = model.data
     if not isinstance(own, OWN_FILES):
         own = FILES.get(model.task.head, Lines)()
     columns = [each.name for each in fields(own) if each.name in (*model.fields, *COLUMNS)]

@@ -1,7 +1,9 @@
 """Measures of `regard eval` for language models alone: --last-word, --running, --fill, --substitution."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from regard.cli.console import SafeConsole, counted, grid, notice
 from regard.cli.lines import print_line
@@ -11,6 +13,31 @@ if TYPE_CHECKING:
 
     from regard.verbs import Loaded
     from regard.verbs.filling import FillAccuracy
+
+
+@dataclass(frozen=True)
+class TextMeasures:
+    """Options: measurements of language models on texts."""
+
+    running_text: Annotated[
+        bool, typer.Option("--running", help="Read --data as one running text: perplexity, bits per byte and per word.")
+    ] = False
+    last_word: Annotated[
+        bool,
+        typer.Option(
+            "--last-word", help="With --data FILE or --data lambada: how well the last word of each text is predicted."
+        ),
+    ] = False
+    substitution: Annotated[
+        bool,
+        typer.Option(
+            "--substitution", help="For context2vec: how well the context of a word ranks words that can replace it."
+        ),
+    ] = False
+    stride: Annotated[
+        int | None,
+        typer.Option(help="With --running: by how many tokens a window moves on. Default: half of a window."),
+    ] = None
 
 
 def print_last_words(model: "Loaded", data: str, batch_tokens: int, json: bool) -> None:

@@ -3,8 +3,10 @@
 import codecs
 import re
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.lines import print_line
@@ -23,14 +25,41 @@ ESCAPES = re.compile(r"\\[nt]")  # a shell passes "\n" as two characters
 LONGEST = 300  # characters of the prompt that is printed
 
 
+@dataclass(frozen=True)
+class LabelRanking:
+    """Options: labels that a language model ranks after a prompt."""
+
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEMPLATE",
+            help=r'For a language model: rank labels after a prompt such as "Review: {text}\nSentiment: {label}".',
+        ),
+    ] = None
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS=LABEL,…", help="With --prompt: the words of each label, as in negative=0,positive=1."
+        ),
+    ] = None
+    shots: Annotated[
+        int, typer.Option(min=0, help="With --prompt: how many examples of data.train=FILE come before each text.")
+    ] = 0
+    seed: Annotated[int, typer.Option("--seed", help="With --prompt: the seed that draws the examples.")] = 1
+    per_token: Annotated[
+        bool, typer.Option("--per-token", help="With --prompt: rank by the mean log-probability of a label's tokens.")
+    ] = False
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="With --prompt: divide by the probability of a label after a text without content."
+        ),
+    ] = False
+
+
 def print_prompted(
     model: "Loaded",
-    template: str,
-    labels: str | None,
-    shots: int,
-    seed: int,
-    per_token: bool,
-    calibrate: bool,
+    ranking: LabelRanking,
     data: str | None,
     split: str | None,
     settings: "Sequence[str]",
@@ -45,7 +74,8 @@ def print_prompted(
     from regard.report.classes import ClassReport
     from regard.verbs.prompting import rank_labels
 
-    name, examples, prompt = _prompt(template, labels, shots, seed, data, split, settings)
+    shots, seed, per_token, calibrate = ranking.shots, ranking.seed, ranking.per_token, ranking.calibrate
+    name, examples, prompt = _prompt(ranking, data, split, settings)
     ranked = rank_labels(model, [one.text for one in examples], prompt, per_token, calibrate, batch_tokens)
     names, right = np.array(ranked.labels), [one.label for one in examples]
     found, gold = (np.array(some)[:, None] == names for some in (ranked.best, right))
@@ -98,19 +128,15 @@ def _print_report(report: "ClassReport", first: str) -> None:
 
 
 def _prompt(
-    template: str,
-    labels: str | None,
-    shots: int,
-    seed: int,
-    data: str | None,
-    split: str | None,
-    settings: "Sequence[str]",
+    ranking: LabelRanking, data: str | None, split: str | None, settings: "Sequence[str]"
 ) -> "tuple[str, Sequence[LabelledText], Prompt]":
     """The name of the texts, the texts with their labels, and the prompt with its words and its shots."""
     from regard.data.text2text import verbalisers
     from regard.verbs.prompting import Prompt, draw_shots
 
-    template = ESCAPES.sub(lambda found: codecs.decode(found[0], "unicode_escape"), template)
+    assert ranking.prompt is not None
+    labels, shots, seed = ranking.labels, ranking.shots, ranking.seed
+    template = ESCAPES.sub(lambda found: codecs.decode(found[0], "unicode_escape"), ranking.prompt)
     words = None if labels is None else verbalisers(labels.split(","), f"--labels {labels}")
     Prompt(template, words or {"a": "a", "b": "b"})  # refuses a wrong template before files are read
     name, train, examples = _examples(data, split, settings, shots)

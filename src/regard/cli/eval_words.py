@@ -1,23 +1,53 @@
 """The measures of `regard eval` that are for static word vectors alone: --wordsim and --analogies."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from regard.cli.console import SafeConsole, grid
 from regard.cli.lines import print_line
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs import Loaded
 
 
-def print_word_tests(
-    model: "Loaded", data: str | None, wordsim: bool, analogies: bool, most: int | None, json: bool
-) -> None:
+@dataclass(frozen=True)
+class WordMeasures:
+    """Options: measurements of word vectors."""
+
+    wordsim: Annotated[
+        bool,
+        typer.Option(
+            "--wordsim",
+            help="For word vectors: the correlation with human ratings of similarity; --data FILE, or "
+            "REGARD_DATA/wordsim.",
+        ),
+    ] = False
+    analogies: Annotated[
+        bool,
+        typer.Option(
+            "--analogies", help="For word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim."
+        ),
+    ] = False
+    most: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --analogies: only the first words of the vocabulary can be answers. Default: 300000."
+        ),
+    ] = None
+
+
+def print_word_tests(model: "Loaded", measures: WordMeasures, data: str | None, json: bool) -> None:
     """--wordsim and --analogies: agreement with people about similar words, and answers to analogies."""
     from regard.verbs.neighbours import word_table
     from regard.verbs.word_tests import test_files, word_analogies, word_similarity
 
-    table, count = word_table(model), most or 300_000
+    wordsim, analogies, count = measures.wordsim, measures.analogies, measures.most or 300_000
+    if wordsim and analogies and data is not None:
+        raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")
+    table = word_table(model)
     similar = [word_similarity(table, path) for path in test_files(data, False)] if wordsim else []
     answers = (
         [each for path in test_files(data, True) for each in word_analogies(table, path, count)] if analogies else []

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 
 Prompts = Annotated[
-    list[str] | None, typer.Argument(metavar="PROMPT", help="Without any, every line of standard input is one.")
+    list[str] | None,
+    typer.Argument(
+        metavar="PROMPT", help="The beginning of a text; without PROMPT, each line of standard input is one."
+    ),
 ]
-Temperature = Annotated[float, typer.Option(help="0: always the likeliest token; 1: drawn as likely as it is.")]
+Temperature = Annotated[
+    float, typer.Option(help="0: always the likeliest token; 1: tokens are drawn with their probabilities.")
+]
 TopK = Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens only.")]
-TopP = Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that together hold p.")]
-Seed = Annotated[int, typer.Option(help="Of the draws: the same seed, the same answers.")]
+TopP = Annotated[float | None, typer.Option(help="Draw from the likeliest tokens whose probabilities sum to p.")]
+Seed = Annotated[int, typer.Option(help="The seed of the drawn tokens; the same seed gives the same answers.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Print each piece as it comes.")]
 Long = Annotated[
     str,
@@ -42,18 +47,13 @@ def generate(
     seed: Seed = 0,
     beam: options.Beam = 1,
     nbest: options.Nbest = 1,
-    penalty: options.Penalty = 1.0,
-    formula: options.Formula = "power",
-    stop: options.Stop = "present",
-    patience: options.Patience = 1.0,
+    *,
+    ranking: options.Ranking,
     stream: Stream = False,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    opening: options.Opening,
     batch_tokens: options.SearchTokens = None,
     long: Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Continue prompts: each is printed with the text that a language model generates after it.
 
@@ -71,7 +71,6 @@ def generate(
       regard generate gpt2/ "Once" --temperature 1 --limit 5000 --long window
       regard generate hf:openai-community/gpt2 "Once" --download
     """
-    from regard.decode import Penalty
     from regard.models import reads_whole
     from regard.verbs.generating import GenerationOptions
 
@@ -79,9 +78,8 @@ def generate(
         raise UserError(
             f"--stream and {'--json' if json else '--beam'}: one prints during generation, one at its end; give one."
         )
-    ranking = Penalty(penalty, formula, stop=stop, patience=patience)
-    chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking, nbest)
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking.with_coverage(), nbest)
+    model = opening.open(run, long)
     model.expect("generate", not reads_whole(model.module.config))
     if stream and model.reads_backward:
         raise UserError("--stream: this model reads backward and writes the beginning last; leave --stream out.")

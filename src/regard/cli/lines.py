@@ -156,13 +156,16 @@ class Chunk:
                 print_line(*([] if answer is None else cells(answer)), between=between)
 
 
-def text_chunks(model: "Loaded", file: str, paired: bool = False) -> Iterator[Chunk]:
+def text_chunks(model: "Loaded", file: str, paired: bool = False, column: str | None = None) -> Iterator[Chunk]:
     """The lines of a file for a model: texts, or pairs source<TAB>target. A line that is too long is refused.
 
-    The unknown tokens are reported at the end.
+    With `column`, a file may be a table: its texts are the cells of the column of this name or, if it is empty, of the
+    column with a usual name. The unknown tokens are reported at the end.
     """
     unknown = UnknownCounter()
-    for first, lines in chunks(file):
+    rows = None if column is None else _table_rows({"text": column}, file)
+    given = chunks(file) if rows is None else ((first, ["\t".join(row) for row in found]) for first, found in rows)
+    for first, lines in given:
         there = [(number, line) for number, line in enumerate(lines, first) if line.strip()]
         texts = [_pair(line, number) if paired else line for number, line in there]
         sources = [line.partition("\t")[0] for line in lines] if paired else lines
@@ -180,13 +183,15 @@ def part_chunks(model: "Loaded", file: str) -> Iterator[Chunk]:
 
     The unknown tokens are reported at the end.
     """
-    from regard.verbs.labelling import joined_value
+    from regard.verbs.labelling import checked_parts
 
     unknown = UnknownCounter()
-    for first, rows in _part_rows(model, file):
+    for first, rows in _table_rows(model.part_columns, file):
         there = [(number, cells) for number, cells in enumerate(rows, first) if cells]
-        for number, cells in there if model.joined_text is not None else []:
-            model.read_joined([joined_value(model, cells, f"line {number}")], number)
+        for number, cells in there:
+            parts = checked_parts(model, cells, f"line {number}")
+            if model.joined_text is not None:
+                model.read_joined([model.joined_value(parts)], number)
         tokens = [list(chain.from_iterable(model.tokenizer.encode_batch(cells))) for cells in rows]
         unknown.count(model.tokenizer, tokens, first)
         yield Chunk(first, ["\t".join(cells) for cells in rows], [tuple(cells) for _, cells in there])
@@ -194,23 +199,26 @@ def part_chunks(model: "Loaded", file: str) -> Iterator[Chunk]:
     unknown.report()
 
 
-def _part_rows(model: "Loaded", file: str) -> Iterator[tuple[int, list[list[str]]]]:
+def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, list[list[str]]]]:
     """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the number of the first.
 
-    A table has the columns that the model was trained on. The first line of a file of lines is a header if it has the
-    names of all of them. A blank line has no cells.
+    A table has the columns that the model was trained on. The first line of a file of lines is a header if it has two
+    or more cells and among them the names of all columns. A blank line has no cells.
     """
-    from regard.data.tables import NAMED, ending, read_table
+    from regard.data.tables import NAMED, ending, find_columns, first_cells, read_table
+    from regard.data.text_pairs import with_choices
 
-    columns, places = model.part_columns, None
+    places = None
     if ending(file) in NAMED:
+        columns = with_choices(columns, first_cells(file))
         records = [[cell.strip() for cell in row.values()] for _, row in read_table(file, columns, lists=("choices",))]
         yield from ((at + 1, records[at : at + AHEAD]) for at in range(0, len(records), AHEAD))
         return
     for first, lines in chunks(file):
         rows = [[cell.strip() for cell in line.split("\t")] if line.strip() else [] for line in lines]
-        if first == 1 and {*columns.values()} <= {*rows[0]}:
-            places, first, rows = [rows[0].index(name) for name in columns.values()], 2, rows[1:]
+        names = find_columns(with_choices(columns, rows[0]), rows[0]) if first == 1 and len(rows[0]) > 1 else {}
+        if names.keys() >= columns.keys():
+            places, first, rows = [rows[0].index(name) for name in names.values()], 2, rows[1:]
         if places is not None:
             rows = [[row[place] for place in places if place < len(row)] for row in rows]
         yield first, rows

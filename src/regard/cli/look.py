@@ -16,24 +16,23 @@ if TYPE_CHECKING:
     from regard.verbs import Loaded
 
 
-TextOrImage = Annotated[
-    str, typer.Argument(metavar="TEXT", help="What the model is to read; of a captioner, an image.")
-]
+TextOrImage = Annotated[str, typer.Argument(metavar="TEXT", help="The input of the model; for a captioner, an image.")]
 Second = Annotated[
-    str | None, typer.Argument(metavar="SECOND", help="Of a model of pairs or choices: the second text, or a choice.")
+    str | None, typer.Argument(metavar="SECOND", help="For a model of pairs or choices: the second text, or a choice.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")]
 Target = Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")]
 Part = Annotated[
-    str | None, typer.Option(help="encoder (source at source), decoder (target at its past), cross (at the source).")
+    str | None,
+    typer.Option(help="encoder (source to source), decoder (target to earlier target), cross (target to source)."),
 ]
 Layer = Annotated[int | None, typer.Option(min=0, help="One layer of the part, from 0, the lowest.")]
 Head = Annotated[int | None, typer.Option(min=0, help="One head of the layer, from 0; else the mean.")]
 Lines = Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")]
 Data = Annotated[
-    Path | None, typer.Option(help="Of model=kim, instead of TEXT: the strongest n-grams in the texts of a file.")
+    Path | None, typer.Option(help="For model=kim, instead of TEXT: the strongest n-grams in the texts of a file.")
 ]
-Top = Annotated[int, typer.Option(min=1, help="Of --data: n-grams of each filter.")]
+Top = Annotated[int, typer.Option(min=1, help="With --data: how many n-grams of each filter are shown.")]
 
 
 def look(
@@ -50,13 +49,11 @@ def look(
     data: Data = None,
     top: Top = 5,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
     long: options.Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
+    *,
+    opening: options.Opening,
 ) -> None:
-    """Show where a model looks: each row is a piece that looks, each column a piece that is looked at.
+    """Show the attention weights of a model: a row is a token that attends, a column one that it attends to.
 
     A language model's row is the piece just read: it attends to itself and to the pieces before, and predicts the next
     one. Only where a translator attends to its source (cross), a row is the piece that is predicted. The special tokens
@@ -95,7 +92,7 @@ def look(
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    model = opening.open(run, long)
     chosen = {"--part": part, "--layer": layer, "--head": head, "--lines": lines or None}
     if model.reads_images:
         _refuse(f"{run}: a captioner has one attention", {**chosen, "--data": data})

@@ -30,7 +30,7 @@ def neighbours(
     text: Annotated[
         str | None, typer.Option(help="Sentences, one on each line: the nearest occurrences of a marked word in them.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Of --text: write a page, one .html file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="With --text: write a page, one .html file.")] = None,
     json: options.Json = False,
     device: options.Device = "auto",
 ) -> None:
@@ -122,7 +122,7 @@ def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) ->
         note += "were found. This model has one vector for a spelling, so that the sentence makes no difference."
     columns = ["cosine", "occurrence"]
     cosines = format_distinct([one.cosine for one in found.near])
-    rows: list[list[Cell]] = [[cosine, one.occurrence] for cosine, one in zip(cosines, found.near)]
+    rows: list[list[Cell]] = [[cosine, one.occurrence.excerpt()] for cosine, one in zip(cosines, found.near)]
     if found.static:
         columns += ["static neighbour", "cosine "]
         cosines = format_distinct([one.cosine for one in found.static])

@@ -1,11 +1,13 @@
 """What several commands share: options, each worded once, the model that they name, and the tables of kinds."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +15,7 @@ from regard.cli.completion import setting_names
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard import decode
     from regard.config import Kinds
     from regard.verbs import Loaded
 
@@ -29,8 +32,8 @@ Run = Annotated[
     typer.Argument(
         metavar="DIR",
         callback=check_exists,
-        help="A run, such as runs/dates, or a step of it; a public checkpoint's folder; hf:OWNER/NAME; or a file of "
-        "word vectors.",
+        help="A run, such as runs/dates, or a step of a run; the directory of a public checkpoint; hf:OWNER/NAME; or a "
+        "file of word vectors.",
     ),
 ]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, UTF-8; - or nothing: standard input.")]
@@ -45,43 +48,52 @@ Precision = Annotated[str, typer.Option(help="auto (bf16 on a GPU that supports 
 MaybeDevice = Annotated[str | None, typer.Option(help="auto, cpu or cuda: plan.device.")]
 MaybePrecision = Annotated[str | None, typer.Option(help="auto, float32 or bf16: plan.precision.")]
 MaybeBatchTokens = Annotated[int | None, typer.Option(min=2, help="Padded tokens of a batch: plan.batch_tokens.")]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens of a batch: less needs less memory.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens of a batch; fewer need less memory.")]
 SearchTokens = Annotated[
     int | None,
     typer.Option(
-        "--batch-tokens", min=1, help="Padded tokens of a batch: less needs less memory; else 8192, on a GPU 32768."
+        "--batch-tokens", min=1, help="Padded tokens of a batch; fewer need less memory. Default: 8192, on a GPU 32768."
     ),
 ]
-Split = Annotated[str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")]
+Split = Annotated[
+    str | None, typer.Option(help="The part of the recipe's data: test (if there is one), valid or train.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Long = Annotated[
     str,
     typer.Option(
-        help="Truncation of a text past the model's limit: error (none), truncate (keeps its beginning) or window (its "
-        "end)."
+        help="A text that is longer than the model's limit: error (refuse it), truncate (keep its beginning) or window "
+        "(keep its end)."
     ),
 ]
-Download = Annotated[bool, typer.Option("--download", help="Fetch hf:OWNER/NAME where it is not on this machine.")]
+Download = Annotated[bool, typer.Option("--download", help="Download hf:OWNER/NAME if it is not on this machine.")]
 AllowPickle = Annotated[
-    bool, typer.Option("--allow-pickle", help="Read pickled weights where a checkpoint has no others: tensors only.")
+    bool, typer.Option("--allow-pickle", help="Read pickled weights (tensors only) if a checkpoint has no others.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
+Seed = Annotated[int | None, typer.Option(help="The seed of all random numbers: plan.seed.")]
 Penalty = Annotated[
     float, typer.Option(help="Length penalty, 0 to 10: score = logp / length^penalty; 0 favours short answers.")
 ]
 Formula = Annotated[str, typer.Option(help="power: length^penalty; gnmt: ((5 + length) / 6)^penalty.")]
-Coverage = Annotated[float, typer.Option(help="Added to a score: this × Σ ln min(attention to a source token, 1).")]
-Stop = Annotated[str, typer.Option(help="When a beam stops: present (as transformers does by default) or exact.")]
-Patience = Annotated[float, typer.Option(help="Answers that must have ended before a beam stops, in multiples of it.")]
-Limit = Annotated[int, typer.Option(min=1, help="The most tokens of an answer, its end included (max new tokens).")]
+Coverage = Annotated[
+    float, typer.Option(help="Coverage penalty: this × Σ ln min(attention to a source token, 1) is added to a score.")
+]
+Stop = Annotated[str, typer.Option(help="When a beam search stops: present (the default of transformers) or exact.")]
+Patience = Annotated[
+    float,
+    typer.Option(help="How many answers must have ended before a beam search stops, in multiples of the beam size."),
+]
+Limit = Annotated[
+    int, typer.Option(min=1, help="The largest number of tokens of an answer, its end included (max new tokens).")
+]
 MaybeLimit = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="The most tokens of an answer, its end included (max new tokens); else twice the source's, and some.",
+        help="The largest number of tokens of an answer, its end included (max new tokens). Default: by the source.",
     ),
 ]
-Nbest = Annotated[int, typer.Option(help="Answers for each line, at most as many as the beam.")]
+Nbest = Annotated[int, typer.Option(help="The number of answers for each line, at most the beam size.")]
 Beam = Annotated[int, typer.Option(help="Beam size: hypotheses kept at each step; 1 decodes greedily.")]
 
 _ADDED: "ContextVar[Kinds | None]" = ContextVar("kinds", default=None)
@@ -116,6 +128,68 @@ def opened(
     from regard.verbs import load
 
     return load(run, device, precision, long, allow_pickle, download, all_kinds())
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Options: where a model runs, and what may be done to get it."""
+
+    device: Device = "auto"
+    precision: Precision = "auto"
+    download: Download = False
+    allow_pickle: AllowPickle = False
+
+    def open(self, run: Path, long: str = "error") -> "Loaded":
+        return opened(run, self.device, self.precision, long, self.download, self.allow_pickle)
+
+
+@dataclass(frozen=True)
+class Reading(Opening):
+    """Options: how a model is opened, and how it reads texts."""
+
+    batch_tokens: BatchTokens = 8192
+    long: Long = "error"
+
+    def open(self, run: Path, long: str = "") -> "Loaded":
+        return super().open(run, long or self.long)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Options: how a beam search scores its answers, and when it stops."""
+
+    penalty: Penalty = 1.0
+    formula: Formula = "power"
+    stop: Stop = "present"
+    patience: Patience = 1.0
+
+    def with_coverage(self, coverage: float = 0.0) -> "decode.Penalty":
+        from regard import decode
+
+        return decode.Penalty(self.penalty, self.formula, coverage, self.stop, self.patience)
+
+
+def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with its groups of options, parameters that are dataclasses, as an option for each field."""
+    parameters, groups = list[inspect.Parameter](), dict[str, Any]()
+    for name, one in inspect.signature(command).parameters.items():
+        if is_dataclass(one.annotation):
+            groups[name] = one.annotation
+            parameters += [
+                one.replace(name=each.name, default=each.default, annotation=each.type)
+                for each in fields(one.annotation)
+            ]
+        else:
+            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
 
 
 def help_of(command: Callable[..., None]) -> str:

@@ -69,7 +69,7 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
 def _started(event: Started) -> str:
     onward = f"onward from step {event.step}, " if event.step else ""
     if event.over:
-        onward = f"finished at step {event.step} (plan.{event.over}), only judged again: "
+        onward = f"finished at step {event.step} (plan.{event.over}), only evaluated again: "
     place = event.device if event.ranks == 1 else f"{event.ranks} ranks, this one on {event.device}"
     dropped = f", {event.dropped:,} too long" if event.dropped else ""
     what = "a model of counts" if event.counts else f"{size(event.parameters)} parameters"

@@ -27,24 +27,20 @@ def score(
         typer.Option("--tokens", "-v", help="The chain rule, a line for each token: p, ln p, and their sum so far."),
     ] = False,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    batch_tokens: options.BatchTokens = 8192,
-    long: options.Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
+    *,
+    reading: options.Reading,
 ) -> None:
     """The log-probability of each line: in total, per token, and as a perplexity.
 
-    A translator wants source<TAB>target, a language model a line of text. Each answer is total, tab, perplexity, tab,
-    the pieces with their natural logarithms. A model with a begin token predicts the first piece after it, and one with
-    an end token predicts it last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its first
-    piece has no probability; a line of one such piece has no perplexity (-). With --tokens each piece has a line of its
-    own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability. A model
-    that reads backward predicts each piece from those after it, and the beginning last; the pieces stay in reading
-    order. A model of both directions gives its backward answer after its forward one, in three more columns. ELECTRA
-    tells how probable it is that each piece is the original one, and was not replaced. A blank line is answered by a
-    blank line. The perplexity of all lines goes to standard error.
+    A line for a translator is source<TAB>target, for a language model a text. Each answer is total, tab, perplexity,
+    tab, the pieces with their natural logarithms. A model with a begin token predicts the first piece after it, and one
+    with an end token predicts it last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its
+    first piece has no probability; a line of one such piece has no perplexity (-). With --tokens each piece has a line
+    of its own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability.
+    A model that reads backward predicts each piece from those after it, and the beginning last; the pieces stay in
+    reading order. A model of both directions gives its backward answer after its forward one, in three more columns.
+    ELECTRA gives the probability that each piece is the original one and was not replaced. A blank line is answered by
+    a blank line. The perplexity of all lines goes to standard error.
 
     \b
     Examples:
@@ -68,12 +64,12 @@ def score(
             found += [format_number(each.total), format_number(each.perplexity) if each.pieces else "-", pieces]
         return found
 
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    model = reading.open(run)
     model.expect("score", can_score(model))
     factor = BACKWARD if model.reads_backward else ORIGINAL if model.predicts("replaced") else FORWARD
     total, count, single = 0.0, 0, 0
     for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):
-        scored = verbs.score(model, chunk.texts, batch_tokens)
+        scored = verbs.score(model, chunk.texts, reading.batch_tokens)
         chunk.print_answers(scored, json, cells, between="\n" if tokens else "\t")
         each = [*scored, *(one.backward for one in scored if one.backward is not None)]
         total += sum(one.total for one in each)

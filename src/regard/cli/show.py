@@ -40,7 +40,7 @@ def show(
         str | None,
         typer.Argument(
             metavar="RECIPE",
-            help="A recipe, or a run, such as runs/dates; none: list them all.",
+            help="A recipe, or a run, such as runs/dates. Without it, all recipes are listed.",
             autocompletion=recipe_names,
         ),
     ] = None,
@@ -50,7 +50,9 @@ def show(
         bool, typer.Option("--example", help="Show training data, and one example as the model reads it.")
     ] = False,
     json: options.Json = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Of --example: write a page, one .html file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="With --example: write a page, one .html file.")
+    ] = None,
 ) -> None:
     """List the recipes, or every setting of one: its value, the values that are allowed, what it does.
 
@@ -214,9 +216,9 @@ def _schedule(console: SafeConsole, recipe: "Recipe") -> None:
     steps = [round(at * (plan.steps - 1) / (width - 1)) for at in range(width)]
     rates = [rate_at(plan, step, recipe.model.width) for step in steps]
     highest = max(
-        rate_at(plan, step, recipe.model.width) for step in {*steps, max(min(plan.warmup, plan.steps) - 1, 0)}
+        rate_at(plan, step, recipe.model.width) for step in {*steps, max(min(plan.warmup_steps, plan.steps) - 1, 0)}
     )
-    console.print(f"rate by step: {plan.schedule} after {plan.warmup} steps of warm-up, highest {highest:.3g}")
+    console.print(f"rate by step: {plan.schedule} after {plan.warmup_steps} steps of warm-up, highest {highest:.3g}")
     for line in bars(rates, height=10):
         console.print(line, highlight=False, style="blue")
     console.print(f"0{plan.steps:>{width - 1}}", style="dim", highlight=False)

@@ -9,7 +9,9 @@ from regard.cli.lines import numbered, part_chunks, print_line
 
 First = Annotated[
     str,
-    typer.Argument(metavar="FILE|FIRST", help="Lines first<TAB>second, .csv or .jsonl; or, with SECOND, a text."),
+    typer.Argument(
+        metavar="FILE|FIRST", help="A file: lines first<TAB>second, .csv or .jsonl. Or, with SECOND, a text."
+    ),
 ]
 Second = Annotated[str | None, typer.Argument(metavar="SECOND", help="The text that FIRST is compared with.")]
 
@@ -19,12 +21,8 @@ def similarity(
     first: First = "-",
     second: Second = None,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    batch_tokens: options.BatchTokens = 8192,
-    long: options.Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
+    *,
+    reading: options.Reading,
 ) -> None:
     """Give each pair of texts a number: how similar they are, as in the model's training data.
 
@@ -41,13 +39,13 @@ def similarity(
     from regard.render.formatting import format_number
     from regard.verbs.labelling import similarity as similarities
 
-    model = options.opened(run, device, precision, long, download, allow_pickle).of_pairs()
+    model = reading.open(run).of_pairs()
     if second is not None:
-        (found,) = similarities(model, [(first, second)], batch_tokens)
+        (found,) = similarities(model, [(first, second)], reading.batch_tokens)
         print_line(numbered(1, found) if json else format_number(found.number))
         return
     able = model.predicts("vector") or (model.joined_text is not None and model.predicts("number"))
     model.expect("compare two texts", able)
     for chunk in part_chunks(model, first):
-        answers = similarities(model, chunk.texts, batch_tokens)
+        answers = similarities(model, chunk.texts, reading.batch_tokens)
         chunk.print_answers(answers, json, lambda one: [format_number(one.number)])

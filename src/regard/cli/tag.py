@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 Given = Annotated[
     Literal["lines", "spaces"] | None,
-    typer.Option("--tokens", help="The input is words: one on a line (blank line between sentences), or by spaces."),
+    typer.Option(
+        "--tokens", help="The input has words: one on a line (a blank line between sentences), or separated by spaces."
+    ),
 ]
 
 
@@ -54,7 +56,9 @@ def tag(
                 if json:
                     print_line(numbered(number, found))
                 elif named:
-                    _print_entities(number, found)
+                    for each in found.entities:
+                        place = (str(number), str(each.start), str(each.end))
+                        print_line(*place, each.type, f"{each.probability:.3f}", each.text)
                 elif found.words:
                     _print_words(found)
         return
@@ -65,11 +69,6 @@ def tag(
                 print_line(numbered(number, one))
             else:
                 _print_words(one)
-
-
-def _print_entities(number: int, found: "Tagged") -> None:
-    for one in found.entities:
-        print_line(str(number), str(one.start), str(one.end), one.type, f"{one.probability:.3f}", one.text)
 
 
 def _print_words(found: "Tagged") -> None:

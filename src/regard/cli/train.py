@@ -56,17 +56,22 @@ EVAL = {
 def train(
     recipe: Annotated[
         str,
-        typer.Argument(metavar="RECIPE", help="Its name; regard show lists them.", autocompletion=recipe_names),
+        typer.Argument(
+            metavar="RECIPE", help="The name of a recipe; regard show lists them.", autocompletion=recipe_names
+        ),
     ],
     settings: options.Settings = None,
-    out: Annotated[Path | None, typer.Option(help="Where the run goes; default: runs/RECIPE.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run that is there.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The directory of the run. Default: runs/RECIPE.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in this directory.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this directory.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size, memory and time; train nothing.")] = False,
-    baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same without attention.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds: mean and standard deviation.")] = 1,
+    baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same model without attention.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train with this number of seeds, and print mean and standard deviation.")
+    ] = 1,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch public data, or from=hf:OWNER/NAME, that is not here yet.")
+        bool,
+        typer.Option("--download", help="Download public data, or from=hf:OWNER/NAME, if it is not on this machine."),
     ] = False,
     json: options.Json = False,
     seed: options.Seed = None,
@@ -91,8 +96,8 @@ def train(
       regard train text data.train=book.txt model=lstm model.direction=both
       regard train classify data.train=reviews.csv data.text=review data.label=stars model=kim
       regard train classify data.train=opinions.tsv from=runs/ulmfit
-      regard train pair data.train=entailment.tsv from=bert/ plan.rate=3e-5 plan.epochs=3
-      regard train similarity data.train=pairs.csv data.first=sentence1 data.second=sentence2 data.number=score
+      regard train pair data.train=entailment.tsv from=bert/ plan.rate=3e-5
+      regard train similarity data.train=pairs.csv data.first=a data.second=b data.number=score
       regard train answer data.train=train-v2.0.json from=bert/
       regard train embed data.train=pairs.tsv from=minilm/
       regard train tag data.train=train.txt data.valid=valid.txt from=vectors.txt
@@ -250,7 +255,7 @@ def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: C
 
 def _baseline(job: Job) -> Job:
     """The same job for the model without attention: its decoder reads one vector of the source."""
-    from regard.recipes import without_vocabularies
+    from regard.recipes import with_vocabularies
     from regard.training.folder import is_run
 
     recipe, out = job.recipe, job.out / "baseline"
@@ -258,7 +263,7 @@ def _baseline(job: Job) -> Job:
     if config is None:
         why = "only a recurrent translator (model=seq2seq) can do without its attention"
         raise UserError(f"--baseline: {why}; leave it out, or compare families with: regard ladder")
-    plain = replace(recipe, model=without_vocabularies(config))
+    plain = replace(recipe, model=with_vocabularies(config))
     fresh = job.existing == "resume" and not is_run(out)  # it had not come to its first step
     return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)
 

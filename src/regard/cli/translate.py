@@ -13,20 +13,15 @@ def translate(
     file: options.File = "-",
     beam: options.Beam = 1,
     nbest: options.Nbest = 1,
-    penalty: options.Penalty = 1.0,
-    formula: options.Formula = "power",
+    *,
+    ranking: options.Ranking,
     coverage: options.Coverage = 0.0,
-    stop: options.Stop = "present",
-    patience: options.Patience = 1.0,
     limit: options.MaybeLimit = None,
     align: Annotated[bool, typer.Option("--align", help="Also print the alignment of each answer.")] = False,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    opening: options.Opening,
     batch_tokens: options.SearchTokens = None,
     long: options.Long = "error",
-    download: options.Download = False,
-    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Translate each line of a text, in order, as it comes.
 
@@ -43,16 +38,15 @@ def translate(
     """
     from regard import verbs
     from regard.alignment import pharaoh
-    from regard.decode import Penalty
     from regard.render.formatting import format_number
     from regard.verbs.search import Search
 
-    ranking = Penalty(penalty, formula, coverage, stop, patience)
-    Search(beam, nbest, ranking, limit)  # refuses wrong options before the model is loaded
-    model = options.opened(run, device, precision, long, download, allow_pickle)
+    penalty = ranking.with_coverage(coverage)
+    Search(beam, nbest, penalty, limit)  # refuses wrong options before the model is loaded
+    model = opening.open(run, long)
     model.expect("translate", model.module.config.source_vocab > 0)
     for chunk in text_chunks(model, file):
-        for one in verbs.translate(model, chunk.lines, beam, nbest, ranking, limit, align, batch_tokens):
+        for one in verbs.translate(model, chunk.lines, beam, nbest, penalty, limit, align, batch_tokens):
             pair = one.source_tokens, one.tokens
             aligned = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
             if json:

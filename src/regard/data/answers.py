@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.data.example import Asked, Question
-from regard.data.fields import Field
+from regard.data.fields import Checks, Field, StoredField
 from regard.data.flat import Values
 from regard.data.joined import JoinedText, cut_longest
 from regard.data.tokenizers import WITH_SPACE, Spans
 from regard.errors import UserError
-from regard.file_io import RESTORE, read_json, write_text
 
 FIRST, LAST, IN_PASSAGE = 1, 2, 4  # marks of a token: the first of the answer, the last of it, a token of the passage
 WINDOW, STRIDE = 384, 128  # of data without such settings, such as that of a public checkpoint
@@ -48,8 +45,8 @@ class AnswerText(JoinedText):
         found[first : first + len(passage), 2] = IN_PASSAGE
         if span is not None:
             start, end = span
-            inside = [at for at, (a, b) in enumerate(places[: len(passage)]) if max(a, start) < min(b, end)]
-            if inside and places[inside[-1]][1] >= end:  # the answer was not cut
+            inside = [at for at, (a, b) in enumerate(places) if max(a, start) < min(b, end)]
+            if inside and inside[-1] < len(passage):  # the answer was not cut
                 found[first + inside[0], 2] |= FIRST
                 found[first + inside[-1], 2] |= LAST
         return found
@@ -62,10 +59,12 @@ class AnswerText(JoinedText):
 
 
 @dataclass(frozen=True)
-class AnsweredField:
+class AnsweredField(StoredField):
     """Whether a question has an answer: 1 or 0; and how many of the training questions have none."""
 
     unanswered: float  # the share of training questions without an answer; a model learns "no answer" if it is above 0
+    stored: ClassVar[Checks] = {"unanswered": lambda share: isinstance(share, int | float) and 0 <= share < 1}
+    content = "the share of unanswered questions"
     size: ClassVar[int] = 0
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
 
@@ -75,17 +74,6 @@ class AnsweredField:
         if not answered.any():
             raise UserError("data: no training question has an answer; name the column of answers: data.answer=COLUMN")
         return cls(float(1 - answered.mean()))
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        content = read_json(path)
-        share = content.get("unanswered") if isinstance(content, dict) else None
-        if not isinstance(share, int | float) or not 0 <= share < 1:
-            raise UserError(f"{path}: not the share of unanswered questions; {RESTORE}.")
-        return cls(float(share))
-
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"unanswered": self.unanswered}) + "\n")
 
     def encode(self, values: Sequence[bool]) -> list[list[int]]:
         return [[int(value)] for value in values]
@@ -97,17 +85,23 @@ def windows(
     """The windows of each passage: overlapping parts of it that fit with the question into `data.window` tokens.
 
     A window moves on by about `data.stride` tokens: it begins and ends between words, so that its words have the tokens
-    that they have in the whole passage. It has the first answer of its
-    question if all of it is in the window; else it has none. `longest` is the most tokens that a model reads.
+    that they have in the whole passage. It has the first answer of its question if all of it is in the window; else it
+    has none. A question of more than half a window loses its end. `longest` is the most tokens that a model reads.
     """
     field = fields["text"]
     assert isinstance(field, AnswerText)
     window, stride = getattr(data, "window", WINDOW), getattr(data, "stride", STRIDE)
     room = replace(field, longest=window if longest is None else min(window, longest)).room_for(2) or 1
     spaced = field.tokenizer.kind in WITH_SPACE
-    questions = field.tokenizer.encode_batch([one.question for one in examples])
-    for one, question, places in zip(examples, questions, field.tokenizer.offsets([one.passage for one in examples])):
+    questions = field.tokenizer.offsets([one.question for one in examples])
+    passages = field.tokenizer.offsets([one.passage for one in examples])
+    for example, question, places in zip(examples, questions, passages):
         most = max(room - len(question), room // 2, 1)
+        left = max(room - min(len(places), most), 0)  # for the question
+        one = example
+        if len(question) > left:
+            kept = _word_start(_begins(one.question, question), left, 0) or left
+            one = replace(one, question=one.question[: question[kept - 1][1] if kept else 0])
         if len(places) <= most:
             yield [one]
         else:
@@ -119,9 +113,7 @@ def _cut(passage: str, places: Spans, most: int, stride: int, spaced: bool) -> I
 
     `spaced`: the space before a word is part of its tokens.
     """
-    ends = [0, *(end for _, end in places)]  # the end of the token before each
-    begins = [passage[a : a + 1].isspace() or passage[end:a].isspace() for (a, _), end in zip(places, ends)]
-    first = 0
+    begins, first = _begins(passage, places), 0
     while True:
         end = min(first + most, len(places))
         if end < len(places):
@@ -134,6 +126,12 @@ def _cut(passage: str, places: Spans, most: int, stride: int, spaced: bool) -> I
             return
         following = min(first + stride, end)
         first = _word_start(begins, following, first) or following
+
+
+def _begins(text: str, places: Spans) -> list[bool]:
+    """Whether each token begins a word."""
+    ends = [0, *(end for _, end in places)]  # the end of the token before each
+    return [text[a : a + 1].isspace() or text[end:a].isspace() for (a, _), end in zip(places, ends)]
 
 
 def _word_start(begins: Sequence[bool], last: int, after: int) -> int | None:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from regard.data.example import Corpus, TaggedText, Tokens
 from regard.data.files import iterate_lines
-from regard.data.sources import load_files
+from regard.data.sources import OwnFiles, load_files
 from regard.entities import (
     LETTERS,
     OUTSIDE,
@@ -38,7 +38,7 @@ class Sentence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Conll:
+class Conll(OwnFiles):
     """Your own sentences with a tag for each word, in columns as in CoNLL-2003.
 
     A line has a word, and in other columns its tags; spaces or tabs separate the columns. Other white space inside a
@@ -50,13 +50,10 @@ class Conll:
 
     tasks: ClassVar[tuple[str, ...]] = ("tag",)
 
-    train: str = ""  # the file of the training sentences
-    valid: str = ""  # the file of the validation sentences; if empty, 2 % of the training sentences are held out
-    test: str = ""  # the file of the test sentences; may be empty
     column: int | Literal["last"] = "last"  # the column of the tags, from 1, or the last one; words are in the first
     scheme: Scheme = "bioes"  # the scheme of the tags that the model learns: bioes or iob2
     tokens: Tokens = "word-lower"  # the kind of tokens: word-lower or word; bpe and byte-bpe not for model=bilstm
-    vocab: int = 50_000  # the most tokens
+    vocab: int = 50_000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
         if self.column != "last" and self.column < 2:

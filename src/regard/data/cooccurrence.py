@@ -58,7 +58,8 @@ def count_cells(text: Sentences, size: int, window: int, folder: Path | None, in
         place, parts = Path(temporary), list[Counts]()
         for number, part in enumerate(_count_parts(text, size, window, in_memory)):
             require_space(place, 3 * part.nbytes)
-            parts.append(_spilled(place / f"part{number}", part))
+            part.tofile(place / f"part{number}")
+            parts.append(np.memmap(place / f"part{number}", KEY_COUNT, "r"))
         merged, random = merge(parts, in_memory), np.random.default_rng(0)
         if sum(map(len, parts)) <= in_memory:
             for counts in merged:  # only one
@@ -130,12 +131,6 @@ def _added(keys: Ids, counts: NDArray[np.float64]) -> Counts:
     result = np.empty(len(starts), KEY_COUNT)
     result["key"], result["count"] = keys[starts], np.add.reduceat(counts, starts)
     return result
-
-
-def _spilled(path: Path, counts: Counts) -> Counts:
-    """The counts, written to a file and mapped into memory."""
-    counts.tofile(path)
-    return np.memmap(path, KEY_COUNT, "r")
 
 
 def _cells(counts: Counts, size: int) -> Cells:

@@ -115,8 +115,7 @@ class FeatureNet:
 
     @torch.no_grad()
     def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self.network(torch.from_numpy(pixels).to(self._device)).cpu().numpy()
-        return found
+        return self.network(torch.from_numpy(pixels).to(self._device)).cpu().numpy()
 
 
 @cache

@@ -6,15 +6,35 @@ An example is a frozen dataclass with an attribute for each column. A task names
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from numpy.typing import ArrayLike
 
 Unit = Literal["char", "word"]
 Direction = Literal["forward", "backward", "both"]  # the order in which a model reads a text
 Tokens = Literal["char", "word", "bpe", "byte-bpe", "word-eos", "word-lower"]  # what a text may be split into
+
+
+T = TypeVar("T")
+
+
+class LazySequence(Sequence[T]):
+    """A sequence whose items are made when they are used. A subclass has `__len__` and `item`."""
+
+    @abstractmethod
+    def item(self, number: int) -> T:
+        """The item of this number, from 0."""
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        numbers = range(len(self))[index]
+        return [self.item(number) for number in numbers] if isinstance(numbers, range) else self.item(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +106,6 @@ class LabelledPair:
     text: Parts  # (first, second), or both orders of them; or (text,)
     label: str
 
-    @property
-    def complete(self) -> bool:
-        return bool(self.label) and _no_part_is_empty(self.text)
-
 
 @dataclass(frozen=True, slots=True)
 class RatedPair:
@@ -98,10 +114,6 @@ class RatedPair:
     text: Parts  # (first, second), or both orders of them
     number: float
 
-    @property
-    def complete(self) -> bool:
-        return self.number is not None and _no_part_is_empty(self.text)
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -109,14 +121,6 @@ class Choice:
 
     text: Parts  # ((context, choice), (context, choice), …)
     label: int  # the place of the right choice, from 0
-
-    @property
-    def complete(self) -> bool:
-        return self.label is not None and _no_part_is_empty(self.text)
-
-
-def _no_part_is_empty(text: Parts) -> bool:
-    return all(part if isinstance(part, str) else _no_part_is_empty(part) for part in text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -65,6 +66,30 @@ class Field(Protocol):
     def encode(self, values: Sequence[Any]) -> Sequence[ArrayLike]:
         """The numbers of each value: ids, or whatever the field's input layer reads."""
         ...
+
+
+Checks = Mapping[str, Callable[[Any], bool]]  # names → whether a value may have the name
+
+
+class StoredField:
+    """A field with a few settings, which are saved as one JSON object."""
+
+    # The names of the settings in the file, in their order, and what each value must be.
+    stored: ClassVar[Checks]
+    content: ClassVar[str]  # what the file has, for messages
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        found = read_json(path)
+        values = [found.get(name, "") if isinstance(found, dict) else "" for name in cls.stored]
+        if not all(fits(value) for fits, value in zip(cls.stored.values(), values)):
+            raise UserError(f"{path}: not {cls.content}; {RESTORE}.")
+        return cls(*values)
+
+    def save(self, path: Path) -> None:
+        settings: Any = self
+        values = (getattr(self, one.name) for one in dataclass_fields(settings))
+        write_text(path, json.dumps(dict(zip(self.stored, values))) + "\n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,10 +328,12 @@ def _counted(names: Counter[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class NumbersField:
+class NumbersField(StoredField):
     """A sequence of numbers, or of vectors of numbers: pixels, notes, measurements."""
 
     size: int  # numbers at each step
+    stored: ClassVar[Checks] = {"numbers": lambda size: type(size) is int and size >= 1}
+    content = "the numbers of a run"
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
 
     @classmethod
@@ -316,17 +343,6 @@ class NumbersField:
             found = " and ".join(map(str, sorted(sizes))) or "no"
             raise UserError(f"data: the steps of {name} have {found} numbers; give every step as many.")
         return cls(sizes.pop())
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        content = read_json(path)
-        size = content.get("numbers") if isinstance(content, dict) else None
-        if type(size) is not int or size < 1:
-            raise UserError(f"{path}: not the numbers of a run; {RESTORE}.")
-        return cls(size)
-
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"numbers": self.size}) + "\n")
 
     def encode(self, values: Sequence[ArrayLike]) -> list[Values]:
         """Arrays (T, size)."""
@@ -360,10 +376,12 @@ def _steps(value: ArrayLike) -> Values:
 
 
 @dataclass(frozen=True)
-class LinkField:
+class LinkField(StoredField):
     """The gold links of a pair: source unit, target unit, source unit, target unit … A pair may have none."""
 
     unit: Unit  # what the links join
+    stored: ClassVar[Checks] = {"unit": lambda unit: unit in ("char", "word")}
+    content = "the links of a run"
     size: ClassVar[int] = 0
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
@@ -376,17 +394,6 @@ class LinkField:
                 f"data: the training data has {found}; use data with one kind of links, or objective=teacher."
             )
         return cls(units[0])
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        content = read_json(path)
-        unit = content.get("unit") if isinstance(content, dict) else None
-        if unit not in ("char", "word"):
-            raise UserError(f"{path}: not the links of a run; {RESTORE}.")
-        return cls(unit)
-
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"unit": self.unit}) + "\n")
 
     def encode(self, values: Sequence[Alignment | None]) -> list[list[int]]:
         for value in values:

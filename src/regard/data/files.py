@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example import Pair
+from regard.data.example import LazySequence, Pair
 from regard.errors import UserError
 from regard.file_io import NO_FOLLOW, as_user_error, lock_file
 
@@ -185,7 +185,7 @@ class LinesOnDisk:
         return found
 
 
-class ParallelOnDisk(Sequence[Pair]):
+class ParallelOnDisk(LazySequence[Pair]):
     """The pairs of two plain parallel files; pairs with an empty side are left out."""
 
     def __init__(self, source: Path, target: Path) -> None:
@@ -198,15 +198,9 @@ class ParallelOnDisk(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self._kept)
 
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Pair]: ...
-    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number = int(self._kept[index])
-        return Pair(self._source[number], self._target[number])
+    def item(self, number: int) -> Pair:
+        line = int(self._kept[number])
+        return Pair(self._source[line], self._target[line])
 
 
 def open_parallel(source: Path, target: Path) -> Sequence[Pair]:
@@ -216,7 +210,7 @@ def open_parallel(source: Path, target: Path) -> Sequence[Pair]:
     return ParallelOnDisk(source, target)
 
 
-class JoinedPairs(Sequence[Pair]):
+class JoinedPairs(LazySequence[Pair]):
     """The pairs of several sequences, one after the other."""
 
     def __init__(self, parts: Sequence[Sequence[Pair]]) -> None:
@@ -226,14 +220,7 @@ class JoinedPairs(Sequence[Pair]):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Pair]: ...
-    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
-        number = range(len(self))[index]
-        if isinstance(number, range):
-            return [self[each] for each in number]
+    def item(self, number: int) -> Pair:
         part = bisect_right(self._ends, number)
         return self._parts[part][number - self._ends[part]]  # counted from the end of the part
 

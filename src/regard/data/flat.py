@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from regard.data.example import LazySequence
 
 Values = NDArray[Any]
 Lengths = NDArray[np.int64]
@@ -103,7 +105,7 @@ class FlatBuilder:
         self._values.resize((length, *self._values.shape[1:]), refcheck=False)
 
 
-class Rows(Sequence[Row]):
+class Rows(LazySequence[Row]):
     """The rows of a batch before they are padded.
 
     Each field of all rows is in one flat array, so that it is padded in one step. `rows[i]` is one row, by field.
@@ -122,15 +124,9 @@ class Rows(Sequence[Row]):
     def __len__(self) -> int:
         return len(next(iter(self._fields.values()))[1])
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def item(self, number: int) -> Row:
         return {
-            name: values[starts[index] : starts[index] + lengths[index]]
+            name: values[starts[number] : starts[number] + lengths[number]]
             for name, (values, starts, lengths) in self._fields.items()
         }
 

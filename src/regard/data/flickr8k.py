@@ -46,7 +46,7 @@ class Flickr8k:
     test: str = ""  # the same for the test; may be empty
     images: str = ""  # the folder of your images; if empty, the folder of each file of captions
     target_tokens: Tokens = "word"  # the kind of tokens of the captions
-    vocab: int = 5000  # the most tokens
+    vocab: int = 5000  # the largest size of the vocabulary
 
     def load(self) -> Corpus:
         if self.train:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -19,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.efficientnet import CELLS, FEATURES, PIXELS, load_efficientnet
+from regard.data.fields import Checks, StoredField
 from regard.data.files import CACHE_CURE, cache_folder, cached
 from regard.device import choose_device
 from regard.errors import UserError
-from regard.file_io import RESTORE, atomic_write, read_bytes, read_json, write_text
+from regard.file_io import atomic_write, read_bytes
 
 Pixels = NDArray[np.uint8]
 
@@ -129,28 +129,23 @@ def _upright(file: Any) -> Any:
     return image.convert("RGB")
 
 
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= 4096
+
+
 @dataclass(frozen=True)
-class ImageField:
+class ImageField(StoredField):
     """An image as its pixels: an array (size, size, 3)."""
 
     size: int  # width and height in pixels
+    stored: ClassVar[Checks] = {"pixels": _is_size}
+    content = "the image size of a run"
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
 
     @classmethod
     def fit(cls, values: Iterable[Any], name: str, data: Any) -> Self:
         """The field of the size `data.size`."""
         return cls(data.size)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        content = read_json(path)
-        size = content.get("pixels") if isinstance(content, dict) else None
-        if type(size) is not int or not 1 <= size <= 4096:
-            raise UserError(f"{path}: not the image size of a run; {RESTORE}.")
-        return cls(size)
-
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"pixels": self.size}) + "\n")
 
     def encode(self, values: Sequence[Any]) -> list[Pixels]:
         """Arrays (size, size, 3); equal objects give the same array."""
@@ -159,11 +154,13 @@ class ImageField:
 
 
 @dataclass(frozen=True)
-class ClipField:
+class ClipField(StoredField):
     """The frames of a clip, from an image that has them side by side: grey pixels (frames, pixels · pixels)."""
 
     frames: int
     pixels: int  # width and height of a frame
+    stored: ClassVar[Checks] = {"frames": _is_size, "pixels": _is_size}
+    content = "the frames of a run"
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
 
     @property
@@ -176,17 +173,6 @@ class ClipField:
         """The field of `data.frames` frames of the size `data.size`."""
         return cls(data.frames, data.size)
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        content = read_json(path)
-        frames, pixels = (content.get(name, 0) if isinstance(content, dict) else 0 for name in ("frames", "pixels"))
-        if not all(type(one) is int and 1 <= one <= 4096 for one in (frames, pixels)):
-            raise UserError(f"{path}: not the frames of a run; {RESTORE}.")
-        return cls(frames, pixels)
-
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"frames": self.frames, "pixels": self.pixels}) + "\n")
-
     def encode(self, values: Sequence[Any]) -> list[Pixels]:
         """Arrays (frames, pixels · pixels)."""
         found = []
@@ -198,7 +184,7 @@ class ClipField:
 
 
 @dataclass(frozen=True)
-class FeatureField:
+class FeatureField(StoredField):
     """An image as the features that a frozen network computes for each cell of a grid, row by row: (cells, size).
 
     The features of an image are stored in the cache, under the SHA-256 of its content and the name of the network; a
@@ -206,6 +192,8 @@ class FeatureField:
     """
 
     network: str = "efficientnet-lite0"
+    stored: ClassVar[Checks] = {"network": lambda network: network in NETWORKS}
+    content = "the frozen network of a run"
     cells: ClassVar[int] = CELLS
     size: ClassVar[int] = FEATURES  # features of a cell
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float16)
@@ -217,17 +205,6 @@ class FeatureField:
     @classmethod
     def fit(cls, values: Iterable[Any], name: str, data: Any) -> Self:
         return cls()
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        content = read_json(path)
-        network = content.get("network") if isinstance(content, dict) else None
-        if network not in NETWORKS:
-            raise UserError(f"{path}: not the frozen network of a run; {RESTORE}.")
-        return cls(network)
-
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"network": self.network}) + "\n")
 
     def encode(self, values: Sequence[Any]) -> list[NDArray[np.float16]]:
         """Arrays (cells, size); equal objects give the same array."""

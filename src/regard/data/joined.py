@@ -80,7 +80,7 @@ class ChoiceText(JoinedText):
     def encode(self, values: Sequence[Any]) -> list[Values]:  # type: ignore[override]
         counts = sorted({len(value) for value in values})
         if len(counts) > 1:
-            raise UserError(f"some examples have {counts[0]} choices and some {counts[-1]}; give all of them as many.")
+            raise UserError(f"some examples have {counts[0]} choices and some {counts[-1]}; give all the same number.")
         return super().encode(values)
 
 

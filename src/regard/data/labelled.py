@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from regard.config import Table
 from regard.data.example import Corpus, LabelledText, MultiLabelledText, RatedText, Text, Tokens
-from regard.data.sources import load_files
+from regard.data.sources import OwnFiles
 from regard.data.tables import read_table
 from regard.errors import UserError
 
@@ -17,33 +17,40 @@ SEPARATOR = "|"  # between the labels of a text
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledFiles(OwnFiles):
+    """The files of a user's own examples with classes. A class that no training example has is refused."""
+
+    def known(self, corpus: Corpus) -> set[str]:
+        """The classes of the training examples."""
+        return {example.label for example in corpus.train}
+
+    def load(self) -> Corpus:
+        corpus = super().load()
+        for path in (self.valid, self.test):
+            check_labels(path, self.columns, self.known(corpus))
+        return corpus
+
+
+@dataclass(frozen=True)
+class Labelled(LabelledFiles):
     """Your own texts with a class each: a table of texts and labels, or label<TAB>text."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classify",)
 
-    train: str = ""  # the file of the training texts
-    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
-    test: str = ""  # the file of the test texts; may be empty
-    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
-    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" or a usual name of it
+    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" or a usual name of it
     tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
+    vocab: int = 8000  # the largest size of the vocabulary
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns of the file: the key of each, and its name."""
         return _two_columns("label", self.label, self.text)
 
+    def example(self, row: Mapping[str, str], where: str) -> LabelledText:
+        return LabelledText(row["text"], row["label"])
+
     def load(self) -> Corpus:
-        columns = self.columns
-
-        def read(path: str) -> list[Any]:
-            return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
-
-        corpus = load_files(self.train, self.valid, self.test, read, columns)
-        for path in (self.valid, self.test):
-            check_labels(path, columns, {example.label for example in corpus.train})
+        corpus = super().load()
         if joined := next((example.label for example in corpus.train if SEPARATOR in example.label), ""):
             found = f"the label {joined!r:.40} has a {SEPARATOR} and is one class"
             cure = "for texts with several labels, use: regard train multilabel data.labels=COLUMN"
@@ -52,7 +59,7 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class MultiLabelled:
+class MultiLabelled(LabelledFiles):
     """Your own texts with any number of labels each: a table of texts and labels, or labels<TAB>text.
 
     A cell of labels separates them by |, as in "sport|politics". An empty cell has none.
@@ -60,61 +67,41 @@ class MultiLabelled:
 
     tasks: ClassVar[tuple[str, ...]] = ("labels",)
 
-    train: str = ""  # the file of the training texts
-    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
-    test: str = ""  # the file of the test texts; may be empty
-    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
-    # the column of the labels, as in sport|politics, for a file with a header; if empty, "labels" in .csv and .jsonl
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" or a usual name of it
+    # the column of the labels, as in sport|politics, for a file with a header; if empty, "labels" or a usual name of it
     labels: str = ""
     tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
+    vocab: int = 8000  # the largest size of the vocabulary
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns of the file: the key of each, and its name."""
         return _two_columns("labels", self.labels, self.text)
 
-    def load(self) -> Corpus:
-        columns = self.columns
+    def example(self, row: Mapping[str, str], where: str) -> MultiLabelledText:
+        return MultiLabelledText(row["text"], split_labels(row["labels"]))
 
-        def read(path: str) -> list[Any]:
-            rows = read_table(path, columns)
-            return [MultiLabelledText(row["text"].strip(), split_labels(row["labels"])) for _, row in rows]
-
-        corpus = load_files(self.train, self.valid, self.test, read, columns)
-        known = {
-            label for part in (corpus.train, () if self.valid else corpus.valid) for one in part for label in one.labels
-        }
-        for path in (self.valid, self.test):
-            check_labels(path, columns, known)
-        return corpus
+    def known(self, corpus: Corpus) -> set[str]:
+        parts = (corpus.train, () if self.valid else corpus.valid)
+        return {label for part in parts for one in part for label in one.labels}
 
 
 @dataclass(frozen=True)
-class Rated:
+class Rated(OwnFiles):
     """Your own texts with a number each, such as a rating: a table of texts and numbers, or number<TAB>text."""
 
     tasks: ClassVar[tuple[str, ...]] = ("rate",)
 
-    train: str = ""  # the file of the training texts
-    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
-    test: str = ""  # the file of the test texts; may be empty
-    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
-    number: str = ""  # the column of the numbers, for a file with a header; if empty, "number" in .csv and .jsonl
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" or a usual name of it
+    number: str = ""  # the column of the numbers, for a file with a header; if empty, "number" or a usual name of it
     tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
+    vocab: int = 8000  # the largest size of the vocabulary
 
-    def load(self) -> Corpus:
-        columns = _two_columns("number", self.number, self.text)
+    @property
+    def columns(self) -> dict[str, str]:
+        return _two_columns("number", self.number, self.text)
 
-        def read(path: str) -> list[Any]:
-            found = []
-            for line, row in read_table(path, columns):
-                number = read_number(path, line, row["number"])
-                found.append(RatedText(row["text"].strip(), number))  # type: ignore[arg-type]  # None: left out below
-            return found
-
-        return load_files(self.train, self.valid, self.test, read, columns)
+    def example(self, row: Mapping[str, str], where: str) -> RatedText:
+        return RatedText(row["text"], read_number(row["number"], where))  # type: ignore[arg-type]  # None: left out
 
 
 @dataclass(frozen=True)
@@ -125,7 +112,7 @@ class TextsOf:
 
     of: Annotated[Any, Table("data")] = field(default_factory=Labelled)  # the data that has the texts
     tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
+    vocab: int = 8000  # the largest size of the vocabulary
 
     def load(self) -> Corpus:
         corpus = self.of.load()
@@ -149,16 +136,15 @@ def _two_columns(target: str, name: str, text: str) -> dict[str, str]:
     return {target: name, "text": text}
 
 
-def read_number(path: str, line: int, cell: str) -> float | None:
+def read_number(cell: str, where: str) -> float | None:
     """Return the number in a cell; None if the cell is empty."""
-    cell = cell.strip()
     try:
         number = float(cell) if cell else None
     except ValueError:
         number = math.nan
     if number is not None and not math.isfinite(number):
         cure = "write a number such as 3.5 or -1e3, or name its column with data.number=COLUMN"
-        raise UserError(f"{path}, line {line}: {cell[:40]!r} is not a finite number; {cure}.")
+        raise UserError(f"{where}: {cell[:40]!r} is not a finite number; {cure}.")
     return number
 
 

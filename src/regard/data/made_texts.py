@@ -2,8 +2,9 @@
 
 A name is two invented words, such as Bal Mir. A name belongs to one part of the data (training, validation or test),
 and so does a template: a sentence form with its opening and its ending. So a model cannot know an answer from a name or
-a sentence that it has seen. The single words are the same in all parts: a model from nothing knows no others.
-Distractors, negation and the order of names make the number of words that two texts have in common a poor guide.
+a sentence that it has seen. There are 90,000 names, so that it cannot learn those of training by heart, either. The
+single words are the same in all parts: a model from scratch knows no others. Distractors, negation and the order of
+names make the number of words that two texts have in common a poor guide.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import ClassVar, Literal, TypeVar
@@ -25,15 +26,13 @@ from regard.errors import UserError
 T = TypeVar("T")
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
-HELD: dict[int, Part] = {0: "valid", 1: "test"}  # of five names or templates: those that are not for training
+HELD: dict[int, Part] = {3: "valid", 4: "test"}  # of five names or templates: those that are not for training
 
-# The invented words of which names are made: few, so that a small model meets each of them often.
-WORDS = (
-    *("bal", "dan", "fen", "gor", "hun", "jem", "kir", "lor", "mir", "nus"),
-    *("pol", "ren", "sal", "tem", "tol", "val", "vir", "zam", "zen", "dum"),
-)
+# The invented words of which names are made. They are many, so that a model cannot learn the names by heart.
+WORDS = tuple("".join(letters) for letters in product("bdfghjklmprstvz", "aeiou", "lmnr"))
+# Each opening and each ending goes with each form in every part: five endings, of which three are for training.
 OPENINGS = ("", "now ", "today ", "surely ", "indeed ")
-ENDINGS = ("", " again", " today", " now")
+ENDINGS = ("", " again", " today", " now", " indeed")
 
 # Forms of facts: a person {a}, and what the fact says about it, {b}. {c} is something that is not so.
 FACTS = {
@@ -54,14 +53,10 @@ NEGATED = {
 }
 # Questions about {b}, and about {a}.
 ASKED = {
-    "home": (("where does {a} live?", "in which town is the house of {a}?"), ("who lives in {b}?",)),
-    "work": (("where does {a} work?", "in which town is the office of {a}?"), ("who works in {b}?",)),
-    "thing": (
-        ("what does {a} own?", "which thing belongs to {a}?"),
-        ("who owns the {b}?", "to whom belongs the {b}?"),
-    ),
+    "home": (("where does {a} live", "in which town is the house of {a}"), ("who lives in {b}",)),
+    "work": (("where does {a} work", "in which town is the office of {a}"), ("who works in {b}",)),
+    "thing": (("what does {a} own", "which thing belongs to {a}"), ("who owns the {b}", "to whom belongs the {b}")),
 }
-ASKING = ("", "so ", "now ", "say ", "and ")
 # Pairs of relations of which one is the inverse of the other.
 ORDERS = (
     ("{a} is taller than {b}", "{b} is shorter than {a}"),
@@ -70,8 +65,8 @@ ORDERS = (
     ("{a} is faster than {b}", "{b} is slower than {a}"),
     ("{a} sits to the left of {b}", "{b} sits to the right of {a}"),
 )
-SURE = ("", " indeed", " now", " today")
 LABELS = ("entailment", "contradiction", "neutral")
+STATED = ("", "so ", "then ", "thus ", "hence ")
 DENIED = ("it is not true that ", "it is false that ", "it is wrong that ")
 
 
@@ -81,12 +76,12 @@ def part_of(name: str) -> Part:
 
 
 @cache
-def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...], endings: tuple[str, ...]) -> list[str]:
+def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...]) -> list[str]:
     """The templates of a part, combinations of an opening, a form and an ending: a fifth each is for valid and test.
 
     The part follows from the numbers of the three, so that a template is in the same part whatever it is used for.
     """
-    numbered = product(enumerate(openings), enumerate(forms), enumerate(endings))
+    numbered = product(enumerate(openings), enumerate(forms), enumerate(ENDINGS))
     return [
         opening + form + ending
         for (one, opening), (two, form), (three, ending) in numbered
@@ -123,12 +118,12 @@ class Writer:
         self,
         forms: tuple[str, ...],
         openings: tuple[str, ...] = OPENINGS,
-        endings: tuple[str, ...] = ENDINGS,
+        end: str = ".",
         **names: str,
     ) -> str:
-        """A sentence of one of these forms. Its first letter is a capital, and it ends with a full stop."""
-        text = self.pick(templates(self.part, forms, openings, endings)).format(**names)
-        return text[0].upper() + text[1:] + ("" if text.endswith("?") else ".")
+        """A sentence of one of these forms, from a capital letter to its end."""
+        text = self.pick(templates(self.part, forms, openings)).format(**names)
+        return text[0].upper() + text[1:] + end
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ def _facts(writer: Writer, people: int) -> list[Fact]:
     return found
 
 
-def _told(writer: Writer, fact: Fact, others: Sequence[Fact]) -> str:
+def _fact_sentence(writer: Writer, fact: Fact, others: Sequence[Fact]) -> str:
     """A sentence that states a fact; one of three also denies another value of the same kind."""
     wrong = [one.value for one in others if one.kind == fact.kind and one != fact]
     if wrong and writer.likely(1 / 3):
@@ -160,14 +155,14 @@ def _told(writer: Writer, fact: Fact, others: Sequence[Fact]) -> str:
 def _passage(writer: Writer, fact: Fact, facts: Sequence[Fact], sentences: int) -> list[Fact]:
     """The facts of a passage in random order: one, the facts that are easily confused with it, and others.
 
-    Those are another fact about the same person, and the same kind of fact about other people.
+    Those are the same kind of fact about another person, and other facts about both persons: the passage says as much
+    about the one as about the other, on average.
     """
-    near = [one for one in facts if one != fact and fact.kind == one.kind]
-    same = [one for one in facts if one != fact and fact.person == one.person]
-    near, same = writer.shuffled(near), writer.shuffled(same)
-    chosen = [fact, near[0], same[0], near[1]]
-    rest = writer.shuffled([one for one in facts if one not in chosen])
-    return writer.shuffled([*chosen, *rest][:sentences])
+    near = writer.pick([one for one in facts if one.kind == fact.kind and one != fact])
+    others = [one for one in facts if one not in (fact, near)]
+    about_both = writer.shuffled([one for one in others if one.person in (fact.person, near.person)])
+    about_rest = writer.shuffled([one for one in others if one not in about_both])
+    return writer.shuffled([fact, near, *about_both, *about_rest][:sentences])
 
 
 @dataclass(frozen=True)
@@ -176,16 +171,16 @@ class MadeAnswers:
 
     tasks: ClassVar[tuple[str, ...]] = ("answer",)
 
-    train: int = 20_000  # number of training questions
+    train: int = 50_000  # number of training questions
     valid: int = 500  # number of validation questions; names and templates differ in the parts
     test: int = 1000  # number of test questions
     sentences: int = 3  # sentences of a passage: 3 to 9
     unanswered: float = 0.15  # the share of questions that the passage does not answer
-    seed: int = 1  # what the questions are drawn from
-    window: int = 384  # the most tokens of question and passage that are read at once; a longer passage is cut
-    stride: int = 128  # the tokens of a long passage by which a window of it moves on
+    seed: int = 1  # random seed of the questions
+    window: int = 384  # the most tokens of question and passage together; a longer passage is read in several windows
+    stride: int = 128  # number of tokens between the beginnings of two windows of a long passage
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 800  # the most tokens
+    vocab: int = 1000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "sentences": 3, "seed": 0})
@@ -199,40 +194,77 @@ class MadeAnswers:
         for number in range(getattr(self, part)):
             facts = _facts(writer, people=3)
             fact = writer.pick(facts)
-            there = _passage(writer, fact, facts, self.sentences)
+            answered = not writer.likely(self.unanswered)
+            there = _passage(writer, fact, facts, self.sentences + (not answered))
             about_value = writer.likely(2 / 3)
             forms = ASKED[fact.kind][0 if about_value else 1]
-            question = writer.sentence(forms, ASKING, ("",), a=fact.person, b=fact.value)
-            if writer.likely(self.unanswered):
+            question = writer.sentence(forms, end="?", a=fact.person, b=fact.value)
+            if not answered:
                 there.remove(fact)
             passage, answers = "", tuple[tuple[str, int], ...]()
             for one in there:
-                told = _told(writer, one, facts)
+                sentence = _fact_sentence(writer, one, facts)
                 if one == fact:
                     answer = fact.value if about_value else fact.person
-                    place = re.search(rf"\b{answer}\b", told)
+                    place = re.search(rf"\b{answer}\b", sentence)
                     assert place is not None
                     answers = ((answer, len(passage) + place.start()),)
-                passage += told + " "
+                passage += sentence + " "
             yield Question(question, passage.rstrip(), answers, f"{part}-{number}")
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Relations of invented people, of which two are stated: `order` of the first two people, `other` of the third."""
+
+    people: tuple[str, ...]  # four; the text says nothing about the last
+    order: tuple[str, ...]  # two forms; the first is stated, the second is its inverse
+    other: tuple[str, ...]
+    absent: tuple[str, ...]  # is not stated
+    text: str
+
+    @classmethod
+    def draw(cls, writer: Writer) -> Relations:
+        a, b, c, d = (name.title() for name in writer.names(4))
+        order, other, absent = (forms if writer.likely(1 / 2) else forms[::-1] for forms in writer.shuffled(ORDERS)[:3])
+        sentences = [writer.sentence(order[:1], a=a, b=b), writer.sentence(other[:1], a=c, b=writer.pick((a, b)))]
+        return cls((a, b, c, d), order, other, absent, " ".join(writer.shuffled(sentences)))
+
+    def state(self, writer: Writer, kind: str) -> str:
+        """A statement of a kind: entailment, contradiction, other people (of whom one may be new) or other relation.
+
+        One statement of eight has the inverse relation (taller: shorter), and one of eight denies the opposite,
+        whatever its kind. If these were as frequent as their opposites, none of them alone would tell anything about
+        the kind, and a model that starts from nothing would learn nothing.
+        """
+        a, b, c, d = self.people
+        pair, relation = ((b, a) if kind == "contradiction" else (a, b)), self.order
+        if kind == "other people":
+            pair = writer.pick(((a, c), (c, b), (a, d), (d, b)))
+        if kind == "other relation":
+            pair, relation = writer.pick(((a, b), (b, a))), writer.pick((self.other, self.absent))
+        forms = relation[1:] if writer.likely(1 / 8) else relation[:1]
+        if writer.likely(1 / 8):
+            return writer.sentence(forms, DENIED, a=pair[1], b=pair[0])
+        return writer.sentence(forms, STATED, a=pair[0], b=pair[1])
 
 
 @dataclass(frozen=True)
 class MadeEntailment:
     """Two statements about invented people: does the first entail or contradict the second, or neither (neutral)?
 
-    The first part has two sentences about three people. The second part states a relation of two of them, or denies
-    one. Which class is right depends on the relation, on the order of the names and on the negation.
+    The first part has two sentences about three people. The second part states a relation of two people, or denies one.
+    Which class is right depends on the relation, on the order of the names and on the negation.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("pair",)
 
-    train: int = 40_000  # number of training pairs
+    train: int = 50_000  # number of training pairs
     valid: int = 500  # number of validation pairs; names and templates differ in the parts
     test: int = 1000  # number of test pairs
-    seed: int = 1  # what the pairs are drawn from
+    seed: int = 1  # random seed of the pairs
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 800  # the most tokens
+    vocab: int = 1000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "seed": 0})
@@ -244,46 +276,32 @@ class MadeEntailment:
     def _draw(self, part: Part) -> Iterator[LabelledPair]:
         writer = Writer(self.seed, part)
         for _ in range(getattr(self, part)):
-            a, b, c = (name.title() for name in writer.names(3))
-            order, other = writer.shuffled(ORDERS)[:2]
-            told = [
-                writer.sentence(order, OPENINGS, SURE, a=a, b=b),
-                writer.sentence(other, OPENINGS, SURE, a=c, b=writer.pick((a, b))),
-            ]
-            label = writer.pick(LABELS)
-            if label == "neutral":  # another pair of people, or another relation of the same people
-                pair, relation = writer.pick((((a, c), order), ((c, b), order), ((a, b), other), ((b, a), other)))
-                denied = writer.likely(1 / 2)
-            else:
-                denied = writer.likely(1 / 2)
-                pair, relation = ((a, b) if (label == "entailment") != denied else (b, a)), order
-            openings = DENIED if denied else ("",)
-            stated = writer.sentence(relation, openings, SURE, a=pair[0], b=pair[1])
-            yield LabelledPair((" ".join(writer.shuffled(told)), stated), label)
+            relations, label = Relations.draw(writer), writer.pick(LABELS)
+            kind = writer.pick(("other people", "other people", "other relation")) if label == "neutral" else label
+            yield LabelledPair((relations.text, relations.state(writer, kind)), label)
 
 
 @dataclass(frozen=True)
 class MadeChoices:
-    """A passage about invented people, and statements of which one follows from it.
+    """Two sentences about invented people, and statements of which one follows from them.
 
-    The wrong statements have another person, another value or another kind of fact. All their names are in the passage.
+    The wrong statements contradict the sentences, or are about other people or another relation.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("choice",)
     part_columns: ClassVar[dict[str, str]] = {"context": "", "choices 1": ""}  # of a file that a trained model reads
     value = staticmethod(ChoiceText.value)
 
-    train: int = 20_000  # number of training passages
+    train: int = 50_000  # number of training passages
     valid: int = 500  # number of validation passages; names and templates differ in the parts
     test: int = 1000  # number of test passages
     choices: int = 4  # statements of which one is right: 2 to 4
-    sentences: int = 4  # sentences of a passage, at least 4
-    seed: int = 1  # what the passages are drawn from
+    seed: int = 1  # random seed of the passages
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 800  # the most tokens
+    vocab: int = 1000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "choices": 2, "sentences": 4, "seed": 0})
+        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "choices": 2, "seed": 0})
         if self.choices > 4:
             raise UserError(f"data.choices={self.choices}: there are three wrong statements; give at most 4.")
 
@@ -294,16 +312,8 @@ class MadeChoices:
     def _draw(self, part: Part) -> Iterator[Choice]:
         writer = Writer(self.seed, part)
         for _ in range(getattr(self, part)):
-            facts = _facts(writer, people=3)
-            fact = writer.pick([one for one in facts if one.kind != "thing"])
-            there = _passage(writer, fact, facts, self.sentences)
-            passage = " ".join(_told(writer, one, there) for one in there)
-            near = writer.shuffled([one for one in there if one.kind == fact.kind and one != fact])
-            wrong = [
-                replace(fact, value=near[0].value),
-                replace(fact, person=near[1].person),
-                replace(fact, kind="home" if fact.kind == "work" else "work"),
-            ]
-            stated = writer.shuffled([fact, *wrong[: self.choices - 1]])
-            texts = [writer.sentence(FACTS[one.kind], ("",), ENDINGS, a=one.person, b=one.value) for one in stated]
-            yield Choice(tuple((passage, text) for text in texts), stated.index(fact))
+            relations = Relations.draw(writer)
+            kinds = ("entailment", "contradiction", "other people", "other relation")[: self.choices]
+            right, *others = (relations.state(writer, kind) for kind in kinds)
+            texts = writer.shuffled([right, *others])
+            yield Choice(tuple((relations.text, text) for text in texts), texts.index(right))

@@ -32,7 +32,7 @@ class Mnist:
 
     pixels: int = 1  # how many are read at each step; 784: the whole image in one step
     permuted: bool = False  # whether all images have their pixels in the same random order
-    seed: int = 1  # what that order is drawn from
+    seed: int = 1  # random seed of that order
     train: int = 0  # how many training images are read; 0: all
     files: ClassVar[tuple[str, ...]] = tuple(
         f"mnist/{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")

@@ -35,7 +35,7 @@ class Play:
     words: int = 40  # the most words of a turn: a longer one loses its beginning as a source, its end as a target
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
-    vocab: int = 8000  # the most tokens on either side
+    vocab: int = 8000  # the largest size of the vocabulary of either side
     joint: bool = True  # one vocabulary for both sides, learnt from both
 
     @property
@@ -78,7 +78,7 @@ class Titles:
     words: int = 100  # the most words of a paragraph: a longer one loses its end
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
-    vocab: int = 16_000  # the most tokens on either side
+    vocab: int = 16_000  # the largest size of the vocabulary of either side
     joint: bool = True  # one vocabulary for both sides, learnt from both
 
     @property

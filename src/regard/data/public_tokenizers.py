@@ -239,8 +239,7 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
     """The ids of the special tokens by role; config.json may set the first token of a decoder."""
 
     def role(name: str) -> int | None:
-        number: int | None = id_of(token_text(settings[name])) if name in settings else None
-        return number
+        return id_of(token_text(settings[name])) if name in settings else None
 
     prefix, suffix = map(role, tokenizer_type.wrapping)
     between = [token for token in map(role, tokenizer_type.between) if token is not None]

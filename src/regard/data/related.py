@@ -6,19 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.data.example import Corpus, RelatedTexts, Tokens
-from regard.data.fields import InputText
+from regard.data.fields import Checks, InputText, StoredField
 from regard.data.flat import Values
 from regard.data.joined import PADDING
-from regard.data.sources import hold_out, load_files
-from regard.data.tables import has_column, read_table
+from regard.data.sources import OwnFiles, hold_out
+from regard.data.tables import first_cells, read_table
 from regard.errors import UserError
-from regard.file_io import RESTORE, read_json, write_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,28 +56,23 @@ class SeparateTexts(InputText):
         return found
 
 
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and math.isfinite(value))
+
+
 @dataclass(frozen=True)
-class SimilarityField:
+class SimilarityField(StoredField):
     """How similar the texts of a pair are, (2,): a number or NaN, and 1 if the texts belong together, else 0."""
 
     least: float | None = None  # the number from which texts belong together; None: there are no numbers
+    stored: ClassVar[Checks] = {"least": _is_number_or_none}
+    content = "the similarities of a run"
     size: ClassVar[int] = 0
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
 
     @classmethod
     def fit(cls, values: Iterable[float | None], name: str, data: Any) -> Self:
         return cls(data.least)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        content = read_json(path)
-        least: Any = content.get("least", "") if isinstance(content, dict) else ""
-        if least is not None and not (type(least) in (int, float) and math.isfinite(least)):
-            raise UserError(f"{path}: not the similarities of a run; {RESTORE}.")
-        return cls(least)
-
-    def save(self, path: Path) -> None:
-        write_json(path, {"least": self.least})
 
     def encode(self, values: Sequence[float | None]) -> list[Values]:
         least = -math.inf if self.least is None else self.least
@@ -90,7 +83,7 @@ class SimilarityField:
 
 
 @dataclass(frozen=True)
-class RelatedPairs:
+class RelatedPairs(OwnFiles):
     """Your own pairs of texts that belong together: a table with two columns of texts, or first<TAB>second.
 
     With a column of numbers, the training pairs are those with a number of `least` or more.
@@ -98,16 +91,14 @@ class RelatedPairs:
 
     tasks: ClassVar[tuple[str, ...]] = ("embed",)
 
-    train: str = ""  # the file of the training pairs
-    valid: str = ""  # the file of the validation pairs; if empty, 2 % of the training pairs are held out
-    test: str = ""  # the file of the test pairs; may be empty
-    first: str = ""  # the column of the first texts, for a file with a header; if empty, "first" in .csv and .jsonl
-    second: str = ""  # the column of the second texts, for a file with a header; if empty, "second" in .csv and .jsonl
+    first: str = ""  # the column of the first texts, for a file with a header; if empty, "first" or a usual name of it
+    # the column of the second texts, for a file with a header; if empty, "second" or a usual name of it
+    second: str = ""
     number: str = ""  # the column that states how similar the texts are; it may be in the validation file alone
     least: float | None = None  # the number from which the texts of a pair belong together, such as 4 of 5
     negative: str = ""  # a column of texts that do not belong to the first text (hard negatives); cells may be empty
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
+    vocab: int = 8000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
         if self.least is not None and not math.isfinite(self.least):
@@ -120,11 +111,13 @@ class RelatedPairs:
                 f"{given}: give data.number=COLUMN and data.least=N together: pairs with a number of N or more belong "
                 "together."
             )
-        corpus = load_files(self.train, self.valid, self.test, self._read, {"first": self.first, "second": self.second})
+        corpus = super().load()
         train, valid = list(corpus.train), list(corpus.valid)
-        while not self.valid and len(train) > 1 and not self._has_targets(valid):  # one pair has no negatives
-            train, more = hold_out(train)
-            valid += more
+        while not self.valid and not self._has_targets(valid):  # one pair has no negatives
+            kept, more = hold_out(train)
+            if not kept or not more:
+                break
+            train, valid = kept, [*valid, *more]
         train = [one for one in train if self._belongs(one)]
         for name, part in (("train", train), ("valid", valid), *([("test", corpus.test)] if self.test else [])):
             given = f"data.{name}={getattr(self, name) or self.train}"
@@ -150,12 +143,16 @@ class RelatedPairs:
         common = len(different) < 4 or frozenset.intersection(*different)
         return disjoint or not common or any(one.negative for one in pairs)
 
-    def _read(self, path: str) -> list[Any]:
+    @property
+    def columns(self) -> dict[str, str]:
+        return {"first": self.first, "second": self.second}
+
+    def read(self, path: str) -> list[Any]:
         """The pairs of a file. Only the validation file must have numbers, and only the training file negatives."""
-        columns = {"first": self.first, "second": self.second}
+        columns = self.columns
         where = {"number": self.valid or self.train, "negative": self.train}
         for key, name in (("number", self.number), ("negative", self.negative)):
-            if name and (path == where[key] or has_column(path, name)):
+            if name and (path == where[key] or name in first_cells(path)):
                 columns[key] = name
         found = []
         for line, row in read_table(path, columns):

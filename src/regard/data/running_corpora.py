@@ -32,7 +32,7 @@ class Ptb(Book):
     vocab: int = 300_000  # the largest size of the vocabulary: all words of the file
     window: int = 70  # tokens of a window; 0: the model's context
     order: Order = "contiguous"  # order of the windows; contiguous: each continues the one before
-    valid_tokens: int = 0  # about the most tokens of the validation text; 0: no limit
+    valid_tokens: int = 0  # about the largest number of tokens of the validation text; 0: no limit
 
     @property
     def files(self) -> tuple[str, ...]:

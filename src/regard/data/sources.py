@@ -23,6 +23,7 @@ from regard.data.example import (
     LabelledPair,
     LabelledText,
     Pair,
+    Parts,
     Question,
     RatedPair,
     RelatedTexts,
@@ -39,44 +40,66 @@ HELD_OUT_MOST = 2000  # the most examples of that part
 
 
 @dataclass(frozen=True)
-class Pairs:
+class OwnFiles:
+    """The files of a user's own examples: tables with `columns`, of which a row becomes an `example`."""
+
+    train: str = ""  # the file of the training examples
+    valid: str = ""  # the file of the validation examples; if empty, 2 % of the training examples are held out
+    test: str = ""  # the file of the test examples; may be empty
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of a file: the key of each, and its name; an example that lacks one of them is left out."""
+        return {}
+
+    def load(self) -> Corpus:
+        return load_files(self.train, self.valid, self.test, self.read, self.columns)
+
+    def read(self, path: str) -> list[Any]:
+        """The examples of a file."""
+        return [
+            self.example({key: cell.strip() for key, cell in row.items()}, f"{path}, line {line}")
+            for line, row in read_table(path, self.columns)
+        ]
+
+    def example(self, row: Mapping[str, str], where: str) -> Any:
+        """The example of a row, given its cells by the keys of the columns."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Pairs(OwnFiles):
     """Your own pairs: a table of sources and targets, source<TAB>target, or two parallel files "src.txt,tgt.txt"."""
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
-    train: str = ""  # the file of the training pairs
-    valid: str = ""  # the file of the validation pairs; if empty, 2 % of the training pairs are held out
-    test: str = ""  # the file of the test pairs; may be empty
-    source: str = ""  # the column of the sources, for a file with a header; if empty, "source" in .csv and .jsonl
-    target: str = ""  # the column of the targets, for a file with a header; if empty, "target" in .csv and .jsonl
+    source: str = ""  # the column of the sources, for a file with a header; if empty, "source" or a usual name of it
+    target: str = ""  # the column of the targets, for a file with a header; if empty, "target" or a usual name of it
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
-    vocab: int = 8000  # the most tokens on either side
+    vocab: int = 8000  # the largest size of the vocabulary of either side
     joint: bool = False  # one vocabulary for both sides, learnt from both
 
-    def load(self) -> Corpus:
-        columns = {"source": self.source, "target": self.target}
-        return load_files(self.train, self.valid, self.test, lambda path: read_pairs(path, **columns), columns)
+    @property
+    def columns(self) -> dict[str, str]:
+        return {"source": self.source, "target": self.target}
+
+    def read(self, path: str) -> list[Any]:
+        return list(read_pairs(path, self.source, self.target))
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(OwnFiles):
     """Your own text for a language model: each line of a file, or each cell of a column, is an example."""
 
     tasks: ClassVar[tuple[str, ...]] = ("language", "two-way language", "masked", "replaced", "infill", "context")
 
-    train: str = ""  # the file of the training text
-    valid: str = ""  # the file of the validation text; if empty, 2 % of the training lines are held out
-    test: str = ""  # the file of the test text; may be empty
-    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" or a usual name of it
     tokens: Tokens = "char"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
+    vocab: int = 8000  # the largest size of the vocabulary
     tokenizer: str = ""  # a run, or a public checkpoint, whose tokenizer is used; empty: one is trained on the lines
 
-    def load(self) -> Corpus:
-        return load_files(self.train, self.valid, self.test, self._read, {})
-
-    def _read(self, path: str) -> list[Any]:
+    def read(self, path: str) -> list[Any]:
         columns = {"text": self.text}
         named = has_names(path, columns)
         texts = (row["text"] for _, row in read_table(path, columns)) if named else iterate_lines(path)
@@ -93,7 +116,7 @@ class Multi30k:
     target: str = "en"  # the language of the targets
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
-    vocab: int = 8000  # the most tokens on either side
+    vocab: int = 8000  # the largest size of the vocabulary of either side
     joint: bool = False  # one vocabulary for both sides, learnt from both
 
     @property
@@ -137,7 +160,7 @@ class Wmt14:
     target: str = "de"  # the language of the targets; one of the two is en
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
-    vocab: int = 37_000  # the most tokens on either side
+    vocab: int = 37_000  # the largest size of the vocabulary of either side
     joint: bool = True  # one vocabulary for both sides, learnt from both
 
     @property
@@ -180,7 +203,7 @@ class GreekEnglish:
 
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
-    vocab: int = 8000  # the most tokens on either side
+    vocab: int = 8000  # the largest size of the vocabulary of either side
 
     def load(self) -> Corpus:
         path = find_data("align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz")
@@ -307,8 +330,13 @@ def load_files(
 def _complete(example: Any, columns: Mapping[str, str]) -> bool:
     """Return whether an example has a value in each of its columns."""
     if isinstance(example, LabelledPair | RatedPair | Choice):
-        return example.complete
+        target = example.number if isinstance(example, RatedPair) else example.label
+        return target not in ("", None) and _no_part_is_empty(example.text)
     return not any(getattr(example, column) in ("", None) for column in columns)
+
+
+def _no_part_is_empty(text: Parts) -> bool:
+    return all(part if isinstance(part, str) else _no_part_is_empty(part) for part in text)
 
 
 def _label_doubt(examples: list[Any], columns: Mapping[str, str]) -> str:

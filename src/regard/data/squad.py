@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from regard.data.example import Asked, Corpus, Question, Tokens
 from regard.data.files import PACKED, read_text
-from regard.data.sources import load_files
-from regard.data.tables import read_table
+from regard.data.sources import OwnFiles, load_files
+from regard.data.tables import check_text, read_table
 from regard.errors import UserError
 
 LISTED = 3  # places of an answer that an error lists
@@ -19,7 +19,7 @@ KINDS = {"an object": dict, "a list": list, "a text": str, "a number": int}  # o
 
 
 @dataclass(frozen=True)
-class Questions:
+class Questions(OwnFiles):
     """Your own questions about passages: a .json file of SQuAD 1.1 or 2.0, or a table (.jsonl, .csv, .tsv).
 
     A table has a header and the columns of questions, passages and answers. A question with an empty answer is one
@@ -28,17 +28,15 @@ class Questions:
 
     tasks: ClassVar[tuple[str, ...]] = ("answer",)
 
-    train: str = ""  # the file of the training questions
     valid: str = ""  # the file of the validation questions; if empty, the questions of 2 % of the passages are held out
-    test: str = ""  # the file of the test questions; may be empty
     question: str = ""  # the column of the questions, for a table; if empty, "question"
-    passage: str = ""  # the column of the passages, for a table; if empty, "passage"
+    passage: str = ""  # the column of the passages, for a table; if empty, "passage" or a usual name of it
     answer: str = ""  # the column of the answers, for a table; if empty, "answer"
     start: str = ""  # the column of the answers' first characters, from 0; if empty, an answer is where it occurs first
-    window: int = 384  # the most tokens of question and passage that are read at once; a longer passage is cut
-    stride: int = 128  # the tokens of a long passage by which a window of it moves on
+    window: int = 384  # the most tokens of question and passage together; a longer passage is read in several windows
+    stride: int = 128  # number of tokens between the beginnings of two windows of a long passage
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
+    vocab: int = 8000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
         check_windows(self.window, self.stride)
@@ -53,6 +51,10 @@ class Questions:
         question, passage = parts
         return Asked(question, passage)
 
+    @property
+    def columns(self) -> dict[str, str]:
+        return {key: name or key for key, name in self.part_columns.items()}
+
     def load(self) -> Corpus:
         repeated: list[str] = []  # answers of tables that occur more than once in their passages
 
@@ -63,8 +65,7 @@ class Questions:
             repeated.extend(one.answers[0][0] for one in found if one.answers and _occurs_again(one))
             return found
 
-        columns = {"question": self.question or "question", "passage": self.passage or "passage"}
-        corpus = load_files(self.train, self.valid, self.test, read, columns)
+        corpus = load_files(self.train, self.valid, self.test, read, self.columns)
         if not repeated or self.start:
             return corpus
         found = f"{len(repeated)} answers, such as {repeated[0]!r:.40}, occur more than once in their passages"
@@ -73,9 +74,8 @@ class Questions:
 
     def _table(self, path: str) -> Iterator[Question]:
         """The questions of a table."""
-        columns = {"question": self.question, "passage": self.passage, "answer": self.answer}
-        columns = {key: name or key for key, name in columns.items()} | ({"start": self.start} if self.start else {})
-        for line, row in read_table(path, columns):
+        columns = {**self.part_columns, "answer": self.answer}
+        for line, row in read_table(path, columns | ({"start": self.start} if self.start else {}), header=True):
             where, answer, passage = f"{path}, line {line}", row["answer"], row["passage"]
             if not answer.strip() or not passage.strip():
                 yield Question(row["question"].strip(), passage.strip())
@@ -90,7 +90,7 @@ class Questions:
                 answer = answer.strip()
                 start = max(passage.find(answer), 0)
             check_place(where, passage, answer, start)
-            yield Question(row["question"].strip(), passage, ((answer, start),))
+            yield Question(row["question"].strip(), passage, (_stripped(answer, start),))
 
 
 def check_windows(window: int, stride: int) -> None:
@@ -112,6 +112,11 @@ def check_place(where: str, passage: str, answer: str, start: int) -> None:
     cure = "correct the place, counted in characters from 0" if places else "copy the answer from the passage"
     found = f"the answer {answer!r:.40} is not at character {start}, where {there!r:.40} is, {elsewhere}"
     raise UserError(f"{where}: {found}; {cure}.")
+
+
+def _stripped(answer: str, start: int) -> tuple[str, int]:
+    """An answer without the spaces around it, which may be in no token, and its first character."""
+    return answer.strip(), start + len(answer) - len(answer.lstrip())
 
 
 def _places(passage: str, answer: str) -> list[int]:
@@ -136,8 +141,9 @@ def is_squad(path: str | Path) -> bool:
 
 def read_squad(path: str | Path) -> Iterator[Question]:
     """The questions of a file of SQuAD 1.1 or 2.0. Errors name the title, the paragraph and the question's id."""
+    text = read_text(path)
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         where = f"{path}, line {error.lineno}, character {error.colno}"
         raise UserError(f"{where}: invalid JSON ({error.msg}); fetch the file again, or correct it.") from error
@@ -167,7 +173,7 @@ def _question(within: str, order: int, asked: Any, passage: str) -> Question:
         if passage.strip():
             check_place(where, passage, text, start)
         if text.strip():
-            answers.append((text, start))
+            answers.append(_stripped(text, start))
     impossible = asked.get("is_impossible")
     if impossible is True and answers:
         raise UserError(f"{where}: it has answers and is_impossible is true; remove one of them.")
@@ -186,4 +192,6 @@ def _part(where: str, holder: Any, name: str, kind: str) -> Any:
             wrong = f'has no "{name}"' if isinstance(holder, dict) else f'is not an object with "{name}"'
         layout = "data → paragraphs → context and qas → id, question and answers → text and answer_start"
         raise UserError(f"{where}: {wrong}; a file of SQuAD has the layout: {layout}.")
+    if isinstance(value, str):
+        check_text(where, name, value)
     return value

@@ -54,7 +54,7 @@ class Book:
     window: int = 0  # tokens of a window; 0: the model's context
     order: Literal["random", "contiguous"] = "random"  # order of the windows; contiguous: each continues the one before
     spread: float = 0.0  # contiguous: about the standard deviation of the lengths of windows, as a part of data.window
-    valid_tokens: int = 1_000_000  # about the most tokens of the validation text; 0: no limit
+    valid_tokens: int = 1_000_000  # about the largest number of tokens of the validation text; 0: no limit
     sample_mb: int = 64  # megabytes, spread over a larger text, that the tokenizer is trained on; 0: all
 
     def load(self, report: Report | None = None) -> Corpus:
@@ -99,10 +99,7 @@ class Shakespeare(Book):
         return Book.load(replace(self, train=self.train or str(find_data(self.files[0], CURE))), report)
 
 
-Running = Book | Shakespeare
-
-
-def window_of(data: Running, longest: int | None) -> int:
+def window_of(data: Book, longest: int | None) -> int:
     """The tokens of a window: `data.window`, or the model's context."""
     if data.window < 0:
         raise UserError(f"data.window={data.window}: give 1 or more, or 0 for as many as the model reads.")
@@ -188,7 +185,8 @@ class Windows:
         if budget < window:
             raise UserError(f"plan.batch_tokens={budget}: less than one window of {window} tokens; give that or more.")
         if len(text) <= window:
-            cure = f"give a longer data.train, or data.window={max(1, len(text) - 1)} or less"
+            shorter = f", or data.window={len(text) - 1} or less" if len(text) > 1 else ""
+            cure = f"give a longer data.train{shorter}"
             raise UserError(f"data: the text has {len(text)} tokens, not more than one window of {window}; {cure}.")
         self._text, self._window, self._rows = text, window, budget // window
         self._seed, self._key = seed, key

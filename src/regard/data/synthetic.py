@@ -41,7 +41,7 @@ class Adding:
     valid: int = 1000  # the number of validation sequences
     test: int = 1000  # the number of test sequences
     length: int = 600  # the steps of a sequence
-    seed: int = 1  # what the sequences are drawn from
+    seed: int = 1  # random seed of the sequences
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "length": 2, "seed": 0})
@@ -76,7 +76,7 @@ class CopyMemory:
     valid: int = 1000  # the number of validation sequences
     test: int = 1000  # the number of test sequences
     delay: int = 1000  # T of the papers: T − 1 blanks follow the ten symbols, and a sequence has T + 20 steps
-    seed: int = 1  # what the sequences are drawn from
+    seed: int = 1  # random seed of the sequences
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "delay": 1, "seed": 0})
@@ -106,7 +106,7 @@ class Clips:
     size: int = 8  # the height and width of an image, in pixels
     frames: int = 12  # the frames of a clip
     noise: float = 0.1  # the standard deviation of the noise that is added to each pixel
-    seed: int = 1  # what the clips are drawn from
+    seed: int = 1  # random seed of the clips
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "size": 5, "frames": 2, "seed": 0})
@@ -144,7 +144,7 @@ class ClipCaptions:
     size: int = 8  # the height and width of a frame, in pixels
     frames: int = 12  # the frames of a clip
     noise: float = 0.05  # the standard deviation of the noise that is added to each pixel; a shape has the value 1
-    seed: int = 1  # what the clips are drawn from
+    seed: int = 1  # random seed of the clips
     target_tokens: Tokens = "word"  # the kind of tokens of the captions
 
     def __post_init__(self) -> None:

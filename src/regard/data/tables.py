@@ -1,7 +1,8 @@
 """Reading tables: CSV, TSV and JSON lines with named columns, and tab-separated files without a header.
 
 The ending of a file selects its reader, before `.gz` or `.xz`: the columns of .csv and .jsonl files have names. Every
-other file is tab-separated; its first line is a header only if a setting names a column.
+other file is tab-separated; its first line is a header if a setting names a column, or if it has a name for each of
+several columns. A column without a setting has the name of its key, or another usual name of it.
 """
 
 from __future__ import annotations
@@ -22,29 +23,37 @@ NAMED = (".csv", ".jsonl")  # the endings of files whose columns always have nam
 LARGEST = 2**31 - 1  # characters of a cell, instead of the 131,072 that the csv module allows
 LISTED = 12  # column names that an error lists
 CHECKED = 100  # lines of a file without a header in which more columns than expected are looked for
-HEADER_WORDS = frozenset(  # a first line of such words is a header
-    (
-        *("class", "category", "label", "labels", "sentiment", "review", "sentence", "text", "texts"),
-        *("source", "target", "src", "tgt", "input", "output"),
-        *("first", "second", "sentence1", "sentence2", "premise", "hypothesis", "number", "score", "context", "choice"),
-    )
-)
+# Usual names of a column beside its key, in small letters: those of GLUE, SNLI, SQuAD, SWAG and other public sets.
+USUAL_NAMES: dict[str, tuple[str, ...]] = {
+    "text": ("sentence", "review", "content", "tweet", "message", "comment"),
+    "label": ("class", "category", "sentiment", "gold_label", "is_duplicate"),
+    "labels": ("classes", "categories", "tags"),
+    "number": ("score", "similarity", "similarity_score", "rating"),
+    "first": ("sentence1", "sentence_1", "sentence_a", "text1", "premise", "question1", "anchor"),
+    "second": ("sentence2", "sentence_2", "sentence_b", "text2", "hypothesis", "question2", "positive"),
+    "source": ("src", "input"),
+    "target": ("tgt", "output"),
+    "context": ("sent1", "ctx", "question", "passage"),
+    "choices": ("endings", "options"),
+    "passage": ("context", "paragraph"),
+}
+HEADER_WORDS = frozenset((*USUAL_NAMES, *chain.from_iterable(USUAL_NAMES.values())))  # a line of such words is a header
 
 
 def read_table(
-    path: str | Path, columns: Mapping[str, str], lists: Collection[str] = ()
+    path: str | Path, columns: Mapping[str, str], lists: Collection[str] = (), header: bool = False
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records of a table: the line on which a record starts, and its cells by the keys of `columns`.
 
     `columns` maps each key to the name of its column in the file. If a name is empty, the column has the name of the
-    key; if all names are empty and the file has no header, the columns are in the order of the keys. Blank records are
-    skipped. A key may have a number, as in "choices 1". If its word is in `lists`, a value of a JSON object may be a
-    list, whose items are cells "choices 1", "choices 2" and so on.
+    key, or a usual one, see `find_columns`. A file without a header, see `has_names`, has its columns in the order of
+    the keys; with `header` every file must have one. Blank records are skipped. A key may have a number, as in
+    "choices 1". If its word is in `lists`, a value of a JSON object may be a list, whose items are cells "choices 1",
+    "choices 2" and so on.
     """
     path = Path(path).expanduser()
-    if has_names(path, columns):
-        names = {key: name or key for key, name in columns.items()}
-        yield from _json_lines(path, names, lists) if ending(path) == ".jsonl" else _with_header(path, names)
+    if header or has_names(path, columns):
+        yield from _json_lines(path, columns, lists) if ending(path) == ".jsonl" else _with_header(path, columns)
         return
     for number, cells in tab_rows(path):
         if len(cells) < len(columns):
@@ -54,22 +63,46 @@ def read_table(
 
 
 def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> bool:
-    """Return whether the columns of a file have names: by its ending, or because a setting names a column."""
-    return ending(path) in NAMED or any((columns or {}).values())
+    """Return whether the columns of a file have names.
+
+    They have by the ending of the file, because a setting names one, or because its first line has a name for each of
+    two or more. A single word in the first line of a text is no header.
+    """
+    columns = columns or {}
+    if ending(path) in NAMED or any(columns.values()):
+        return True
+    return len(columns) > 1 and find_columns(columns, first_cells(path)).keys() == columns.keys()
 
 
-def has_column(path: str | Path, name: str) -> bool:
-    """Return whether the header of a file, or the first record of a .jsonl file, has a column of this name."""
+def first_cells(path: str | Path) -> list[str]:
+    """Return the cells of the first line of a file, or the names of the first record of a .jsonl file."""
     path = Path(path).expanduser()
     if ending(path) == ".jsonl":
         first = next((line for line in iterate_lines(path) if line.strip()), "{}")
         try:
             record = DECODER.decode(first)
         except (ValueError, RecursionError):  # the reader of the file reports this error, with its place
-            return False
-        return isinstance(record, dict) and name in record
+            return []
+        return list(record) if isinstance(record, dict) else []
     rows = _csv_rows(path) if ending(path) == ".csv" else tab_rows(path)
-    return name in (cell.strip() for cell in next(rows, (1, []))[1])
+    return [cell.strip() for cell in next(rows, (1, []))[1]]
+
+
+def find_columns(columns: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """Return the name of each key's column among the names of a file; a key without a column is left out.
+
+    The column has the name that `columns` gives to the key. If that is empty, it has the name of the key; if there is
+    none, it has a usual name of it, in small or capital letters; of several usual names none is chosen.
+    """
+    found = {}
+    for key, name in columns.items():
+        word = key.partition(" ")[0]
+        usual = (word, *USUAL_NAMES.get(word, ()))
+        if (name or word) in names:
+            found[key] = name or word
+        elif not name and len(others := [one for one in names if one.strip().lower() in usual]) == 1:
+            found[key] = others[0]
+    return found
 
 
 def table_warnings(path: str | Path, columns: Mapping[str, str]) -> Iterator[str]:
@@ -109,22 +142,21 @@ def ending(path: str | Path) -> str:
 # -- CSV and TSV ------------------------------------------------------------------------------------------------------
 
 
-def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _with_header(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records below a header; every record has as many cells as the header."""
     rows = _csv_rows(path) if ending(path) == ".csv" else tab_rows(path)
     first, cells = next(rows, (1, []))
     header = [cell.strip() for cell in cells]
     where = f"{path}, line {first} (the header)"
     if ending(path) == ".csv" and len(header) == 1 and "\t" in header[0]:
-        named = " ".join(f"data.{key}={name}" for key, name in names.items())
+        named = " ".join(f"data.{key}={name or key}" for key, name in columns.items())
         raise UserError(f"{where}: tabs separate its columns; rename the file to .tsv and name the columns: {named}")
     for name, count in Counter(header).items():
         if name and count > 1:
             raise UserError(f'{where}: {count} columns have the name "{_shortened(name)}"; give each its own name.')
-    for key, name in names.items():
-        if name not in header:
-            raise _no_column(where, key, name, header)
-    places = {key: header.index(name) for key, name in names.items()}
+    names = find_columns(columns, header)
+    _check_columns(where, columns, names, header)
+    places = {key: header.index(names[key]) for key in columns}
     for number, cells in rows:
         if len(cells) != len(header):
             cure = "put a cell that contains a delimiter in double quotes"
@@ -188,8 +220,9 @@ DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_not_j
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what an escape can write but a UTF-8 text cannot have
 
 
-def _json_lines(path: Path, names: Mapping[str, str], lists: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _json_lines(path: Path, columns: Mapping[str, str], lists: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records of a file with one JSON object on each line."""
+    names: dict[str, str] = {}
     cure = 'write one object on each line, such as {"text": "a fine day"}'
     for number, line in enumerate(iterate_lines(path), 1):
         if not line.strip():
@@ -203,9 +236,12 @@ def _json_lines(path: Path, names: Mapping[str, str], lists: Collection[str]) ->
             raise UserError(f"{where}: invalid JSON ({error}); {cure}.") from error
         if not isinstance(record, dict):
             raise UserError(f"{where}: {_kind(record)} instead of a JSON object; {cure}.")
+        if not names or not all(name in record for name in names.values()):
+            names = find_columns(columns, record)
+            _check_columns(where, columns, names, record)
         cells: dict[str, str] = {}
-        for key, name in names.items():
-            word, _, first = key.partition(" ")
+        for key in columns:
+            name, (word, _, first) = names[key], key.partition(" ")
             many = record.get(name) if word in lists else None
             if isinstance(many, list):
                 for place, value in enumerate(many, int(first)):
@@ -217,17 +253,20 @@ def _json_lines(path: Path, names: Mapping[str, str], lists: Collection[str]) ->
 
 def _json_cell(where: str, record: dict[str, Any], key: str, name: str) -> str:
     """Return a value of a JSON object as text: a text as it is, a number, true or false as JSON writes it."""
-    if name not in record:
-        raise _no_column(where, key, name, record)
     value = record[name]
     if isinstance(value, bool):
         return json.dumps(value)
     if not isinstance(value, str):
         cure = 'one text such as "sport|politics"' if key == "labels" else "a text or a number"
         raise UserError(f'{where}: "{name}" is {_kind(value)}; give {cure}.')
+    check_text(where, name, value)
+    return value
+
+
+def check_text(where: str, name: str, value: str) -> None:
+    """Refuse a text of a JSON file that no UTF-8 file could have."""
     if NO_TEXT.search(value):
         raise UserError(rf'{where}: "{name}" has \u0000 or half of a surrogate pair, which is no text; remove it.')
-    return value
 
 
 def _kind(value: object) -> str:
@@ -238,14 +277,22 @@ def _kind(value: object) -> str:
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
-def _no_column(where: str, key: str, name: str, columns: Iterable[str]) -> UserError:
-    """Return the error for a column that does not exist: with those that exist, and the one with the nearest name."""
-    there = [_shortened(column) for column in columns if column]
-    listed = ", ".join(f'"{column}"' for column in there[:LISTED]) + (", …" if len(there) > LISTED else "")
-    close = nearest(name, there).partition(" Known: ")[0]
-    how = "correct the template" if key.startswith("{") else f"name one with data.{key.partition(' ')[0]}=COLUMN"
-    cure = f"{how}. Columns: {listed or 'none'}.{close}"
-    return UserError(f'{where}: no column "{name}"; {cure}')
+def _check_columns(where: str, columns: Mapping[str, str], found: Mapping[str, str], names: Iterable[str]) -> None:
+    """Refuse columns that do not exist: the error has those that exist, and the one with the nearest name."""
+    missing = {key: name or key.partition(" ")[0] for key, name in columns.items() if key not in found}
+    if not missing:
+        return
+    there = [_shortened(name) for name in names if name]
+    listed = ", ".join(f'"{name}"' for name in there[:LISTED]) + (", …" if len(there) > LISTED else "")
+    settings = " ".join(dict.fromkeys(f"data.{key.partition(' ')[0]}=COLUMN" for key in missing))
+    how = f"name {'one' if len(missing) == 1 else 'them'} with {settings}"
+    if any(key.startswith("{") for key in missing):
+        how = "correct the template"
+    elif sum(len(name.split()) > 3 or name.replace(".", "", 1).isdigit() for name in there) > 1:
+        how = "the line looks like an example: add a line with the names of the columns before it"
+    close = nearest(next(iter(missing.values())), there).partition(" Known: ")[0]
+    lacking = " or ".join(f'"{name}"' for name in missing.values())
+    raise UserError(f"{where}: no column {lacking}; {how}. Columns: {listed or 'none'}.{close}")
 
 
 def _shortened(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from regard.data.example import Corpus, Pair, Tokens
 from regard.data.files import hash_text
-from regard.data.sources import Pairs, load_files, read_pairs
+from regard.data.sources import OwnFiles, Pairs, read_pairs
 from regard.data.tables import read_table
 from regard.errors import UserError
 
@@ -24,12 +24,9 @@ PLACES = ("one", "two", "three", "four", "five", "six")  # of the tasks of a mix
 
 
 @dataclass(frozen=True)
-class TaskFiles:
+class TaskFiles(OwnFiles):
     """The files of one task: its sources and targets, made of the columns of tables."""
 
-    train: str = ""  # the file of the training pairs
-    valid: str = ""  # the file of the validation pairs; if empty, 2 % of the training pairs are held out
-    test: str = ""  # the file of the test pairs; may be empty
     source: str = ""  # the column of the sources, or a template of columns: "first: {sentence1} second: {sentence2}"
     target: str = ""  # the column of the targets, or a template of columns
     prefix: str = ""  # the text before each source, such as "summarize:"; it may have columns, as in "{task}:"
@@ -39,16 +36,20 @@ class TaskFiles:
     def load(self) -> Corpus:
         if not 0 <= self.round < math.inf:
             raise UserError(f"data.round={self.round}: give a number above 0, such as 0.2, or 0 for no rounding.")
+        return super().load()
+
+    @property
+    def columns(self) -> dict[str, str]:
         columns = {"source": self.source, "target": self.target}
         if self._has_templates:  # the columns have names, so no line of a file is taken for a header by mistake
             columns = {key: name or key for key, name in columns.items()}
-        return load_files(self.train, self.valid, self.test, self._read, columns)
+        return columns
 
     @property
     def _has_templates(self) -> bool:
         return any(map(COLUMN.search, (self.source, self.target, self.prefix)))
 
-    def _read(self, path: str) -> list[Any]:
+    def read(self, path: str) -> list[Any]:
         """The pairs of a file. A pair whose source or target is empty stays empty, and is left out by `load_files`."""
         words = verbalisers(self.words, "data.words") if self.words else {}
         if not self._has_templates:
@@ -116,7 +117,7 @@ class Mixture:
     most: int = 0  # the most training examples of a task, so that a large task does not displace the others; 0: all
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
-    vocab: int = 8000  # the most tokens on either side
+    vocab: int = 8000  # the largest size of the vocabulary of either side
     joint: bool = True  # one vocabulary for both sides, learnt from both
 
     def load(self) -> Corpus:

@@ -7,13 +7,13 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-from regard.data.example import Text
+from regard.data.example import LazySequence, Text
 from regard.data.files import CACHE_CURE, PACKED, cached, locked, not_utf8, open_regular, opened, require_space
 from regard.errors import UserError
 from regard.file_io import atomic_write
@@ -157,7 +157,7 @@ class TextFile:
         return found.hexdigest()
 
 
-class TextExamples(Sequence[Text]):
+class TextExamples(LazySequence[Text]):
     """A text file as a sequence of examples of whole lines, read lazily; joined, they are the text."""
 
     def __init__(self, text: TextFile) -> None:
@@ -166,17 +166,8 @@ class TextExamples(Sequence[Text]):
     def __len__(self) -> int:
         return -(-len(self.text) // LONGEST)
 
-    @overload
-    def __getitem__(self, index: int) -> Text: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Text]: ...
-    def __getitem__(self, index: int | slice) -> Text | list[Text]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        at = index % len(self)
-        return Text(self.text.part(self._bound(at), self._bound(at + 1)).read())
+    def item(self, number: int) -> Text:
+        return Text(self.text.part(self._bound(number), self._bound(number + 1)).read())
 
     def _bound(self, number: int) -> int:
         """The first byte of an example: the first line start at or after its share of the bytes."""

@@ -13,6 +13,7 @@ Tokenizers of public checkpoints are also of class `Tokenizer`, read by `data/pu
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -345,9 +346,27 @@ def rust_offsets_function(inner: rust.Tokenizer) -> OffsetsFunction:
     """The offsets function of a tokenizer of the `tokenizers` library."""
 
     def offsets(texts: Sequence[str]) -> list[Spans]:
-        return [encoding.offsets for encoding in inner.encode_batch(list(texts), add_special_tokens=False)]
+        found = inner.encode_batch(list(texts), add_special_tokens=False)
+        return [_with_marks(text, encoding.offsets) for text, encoding in zip(texts, found)]
 
     return offsets
+
+
+def _with_marks(text: str, spans: Spans) -> Spans:
+    """The places of tokens, with the marks that follow them and are in no token, such as the accent in e + \u0301.
+
+    A tokenizer that joins a letter and its mark, or leaves the mark out, gives the place of the letter alone.
+    """
+    if text.isascii():
+        return spans
+    inside = {at for start, end in spans for at in range(start, end)}
+
+    def extended(end: int) -> int:
+        while end < len(text) and end not in inside and unicodedata.category(text[end])[0] == "M":
+            end += 1
+        return end
+
+    return [(start, extended(end)) for start, end in spans]
 
 
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:

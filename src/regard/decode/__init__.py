@@ -6,20 +6,9 @@ from regard.decode.fast_layers import with_onednn
 from regard.decode.sample import Pick, Sampler, collect, greedy, stream
 from regard.decode.state import PAD, Advancing, Decoder, State
 
+# fmt: off
 __all__ = [
-    "PAD",
-    "Advancing",
-    "CapturedDecoder",
-    "Decoder",
-    "Hypotheses",
-    "Penalty",
-    "Pick",
-    "Sampler",
-    "State",
-    "beam",
-    "check_size",
-    "collect",
-    "greedy",
-    "stream",
-    "with_onednn",
+    "PAD", "Advancing", "CapturedDecoder", "Decoder", "Hypotheses", "Penalty", "Pick", "Sampler", "State", "beam",
+    "check_size", "collect", "greedy", "stream", "with_onednn",
 ]
+# fmt: on

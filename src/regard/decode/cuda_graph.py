@@ -139,8 +139,7 @@ class CapturedDecoder:
 
     def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
         """Read any number of tokens at once. This is not captured."""
-        found: tuple[Tensor, Any] = self.eager.advance(tokens, state, *given)
-        return found
+        return self.eager.advance(tokens, state, *given)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         def eager_step(carry: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], Tensor]:

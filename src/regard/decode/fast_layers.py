@@ -98,8 +98,7 @@ class OneDnnLinear(StackedLinear):
         if part not in self._reordered:
             self._reordered[part] = torch.ops.mkldnn._reorder_linear_weight(self.weight[rows].detach(), count)
         post_op = POST_OPS[self.activation]
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._reordered[part], bias, *post_op)
-        return product
+        return torch.ops.mkldnn._linear_pointwise(x, self._reordered[part], bias, *post_op)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, activation={self.activation}"

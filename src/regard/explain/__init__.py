@@ -4,8 +4,6 @@ from regard.explain import options
 from regard.explain.options import Options
 from regard.explain.topic import Result, Topic
 
-__all__ = ["TOPICS", "Options", "Result", "Topic"]
-
 ATTENTION, TRANSFORMER, COMPARISON = "Attention", "The Transformer", "Comparison with other layers"  # groups
 RECURRENT, WORDS, PRETRAINING = "Recurrent encoder–decoders", "Words and their contexts", "Pre-training"
 
@@ -146,8 +144,8 @@ TOPICS: dict[str, Topic] = {
         "senses",
         WORDS,
         options.SensesOptions(),
-        "about three minutes",
-        ("", "steps=800 -o senses.html", "runs/lm,runs/masked", "models/bert-base-uncased,models/gpt2 -o senses.html"),
+        "about a minute",
+        ("", "steps=2000 -o senses.html", "runs/lm,runs/masked", "models/bert-base-uncased,models/gpt2 -o senses.html"),
         "senses.md",
         ("chance",),
     ),
@@ -164,7 +162,7 @@ TOPICS: dict[str, Topic] = {
         "masking_rates",
         PRETRAINING,
         options.MaskingRatesOptions(),
-        "about a minute",
+        "half a minute to a minute",
         ("", "seeds=1 steps=400 -o masking-rates.html", "book.txt vocab=2000 -o masking-rates.html"),
         "masking-rates.md",
         ("encoder", "loss", "nats", "state", "linear probe", "chance"),
@@ -179,3 +177,5 @@ TOPICS: dict[str, Topic] = {
         ("state", "chance"),
     ),
 }
+
+__all__ = ["TOPICS", "Options", "Result", "Topic"]

@@ -56,8 +56,7 @@ class WordPredictor(nn.Module):
         self.readout = nn.Linear(WIDTH, len(VOCABULARY))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.readout(self.features(tokens, tokens != IDS[PAD]))
-        return logits
+        return self.readout(self.features(tokens, tokens != IDS[PAD]))
 
 
 def bidirectional() -> WordPredictor:

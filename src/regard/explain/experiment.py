@@ -64,14 +64,12 @@ class TinyTransformer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) → (B, T, vocab)"""
-        logits: Tensor = self.readout(self.states(tokens))
-        return logits
+        return self.readout(self.states(tokens))
 
     def states(self, tokens: Tensor, mask: Mask | None = None) -> Tensor:
         """The output of the stack for tokens (B, T), with its own mask or another: (B, T, width)"""
         at = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        states: Tensor = self.stack(self.embedding(tokens, at), mask=self.mask if mask is None else mask)
-        return states
+        return self.stack(self.embedding(tokens, at), mask=self.mask if mask is None else mask)
 
     def step(self, tokens: Tensor, state: Prefix) -> tuple[Tensor, Prefix]:
         """Reads one token per row, and all tokens before it again: without a mask, their states change."""
@@ -102,11 +100,9 @@ class PredictTargets(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"]}
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         logits = model(batch["tokens"])
-        return {"nll": cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())}, None
+        return {"nll": cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ their validation data. Runs with the same ratio are one line.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, cast
 
 from regard.data.batches import IGNORED, Batch
@@ -29,6 +29,7 @@ from regard.models import Seq2SeqConfig
 from regard.objectives import Exposure, Objective, TeacherForcing, exposure
 from regard.objectives.objective import CausalModel
 from regard.recipes import Plan, Recipe
+from regard.report.figures import deviation
 from regard.report.sections import Cell, Curve, Line, Section, Table
 from regard.training.evaluate import evaluation_batches
 from regard.training.prepare import prepare
@@ -207,15 +208,15 @@ def _by_position(name: str, runs: Sequence[Exposure]) -> ByPosition:
         for part in ("forced_error", "free_error")
     }
     return ByPosition(
-        *(name, len(runs), [mean(at) for at in forced], [_spread(at) for at in forced]),
-        *([mean(at) for at in free], [_spread(at) for at in free], overall["forced_error"], overall["free_error"]),
+        *(name, len(runs), [mean(at) for at in forced], [deviation(at) or 0.0 for at in forced]),
+        *(
+            [mean(at) for at in free],
+            [deviation(at) or 0.0 for at in free],
+            overall["forced_error"],
+            overall["free_error"],
+        ),
     )
 
 
-def _spread(values: Sequence[float]) -> float:
-    """The standard deviation over the seeds; 0 for one seed."""
-    return stdev(values) if len(values) > 1 else 0.0
-
-
 def _with_spread(values: Sequence[float]) -> str:
-    return f"{100 * mean(values):.2f}" + (f" ± {100 * _spread(values):.2f}" if len(values) > 1 else "")
+    return f"{100 * mean(values):.2f}" + (f" ± {100 * sd:.2f}" if (sd := deviation(values)) is not None else "")

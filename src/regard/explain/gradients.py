@@ -72,8 +72,7 @@ class RecurrentRecall(nn.Module):
         last = states[:, -1:]
         if self.attention is not None:
             last = torch.cat([last, self.attention(last, self.attention.memory(states))], dim=-1)
-        logits: Tensor = self.readout(last)
-        return logits
+        return self.readout(last)
 
 
 class TransformerRecall(TinyTransformer):
@@ -109,8 +108,7 @@ class TcnRecall(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T, symbols + 1) → logits of the recalled symbol (B, 1, symbols)"""
         features, _ = self.body.advance(inputs, self.body.start(rows=len(inputs)))
-        logits: Tensor = self.readout(features[:, -1:])
-        return logits
+        return self.readout(features[:, -1:])
 
 
 NETWORKS: dict[str, tuple[Callable[[int], nn.Module], float]] = {  # a function of the sequence length; learning rate
@@ -196,8 +194,7 @@ def gradient_norms(network: nn.Module, length: int, seed: int) -> list[float]:
     network(inputs).gather(-1, targets[..., None]).sum().backward()
     network.zero_grad()
     assert inputs.grad is not None
-    norms: list[float] = inputs.grad.norm(dim=-1).mean(dim=0).flip(0).tolist()  # (B, T, D) → (T,)
-    return norms
+    return inputs.grad.norm(dim=-1).mean(dim=0).flip(0).tolist()  # (B, T, D) → (T,)
 
 
 def _generator(seed: int, use: str) -> torch.Generator:

@@ -93,7 +93,7 @@ class Sentences:
     valid: int = 200  # number of validation sentences
     seed: int = 1  # random seed of the sentences
     tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 100  # the most tokens
+    vocab: int = 100  # the largest size of the vocabulary
 
     def load(self) -> Corpus:
         sampler, singular = SentenceSampler(random.Random(self.seed)), NUMBERS[0]

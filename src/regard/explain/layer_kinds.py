@@ -123,10 +123,6 @@ def _attention(s: Sizes) -> int:
     return 4 * s.length**2 * s.width  # QKᵀ and PV, 2·n²·d each
 
 
-def _restricted(s: Sizes) -> int:
-    return 4 * s.length * min(2 * s.window + 1, s.length) * s.width
-
-
 def _lstm(s: Sizes) -> int:
     return 16 * s.length * s.width**2  # four gates, two matrices, 2·d² each
 
@@ -135,33 +131,28 @@ def _convolution(s: Sizes) -> int:
     return 2 * s.kernel * s.length * s.width**2
 
 
-def _layers_of_kernel(s: Sizes) -> int:
-    return math.ceil(math.log(s.length) / math.log(s.kernel) - 1e-9)
-
-
-def _layers_of_contiguous(s: Sizes) -> int:
-    return math.ceil((s.length - 1) / (s.kernel - 1))
-
-
-def _layers_of_window(s: Sizes) -> int:
-    return math.ceil((s.length - 1) / s.window)
-
-
-def _window(s: Sizes) -> nn.Module:
-    return SelfAttention(s, Mask(window=s.window))
-
-
 KINDS = (
     LayerKind("self-attention", "n²·d", "1", "1", SelfAttention, _attention, lambda s: 1),
     LayerKind("unfused self-attention", "n²·d", "1", "1", UnfusedSelfAttention, _attention, lambda s: 1),
-    LayerKind("restricted", "r·n·d", "1", "n/r", _window, _restricted, _layers_of_window),
+    LayerKind(
+        *("restricted", "r·n·d", "1", "n/r"),
+        build=lambda s: SelfAttention(s, Mask(window=s.window)),
+        operations=lambda s: 4 * s.length * min(2 * s.window + 1, s.length) * s.width,
+        path_length=lambda s: math.ceil((s.length - 1) / s.window),
+    ),
     LayerKind("recurrent", "n·d²", "n", "n", Lstm, _lstm, lambda s: s.length, lambda s, _: TimeStep(s)),
     LayerKind(
         "recurrent + attention", "n·d² + n²·d", "n", "1", LstmAttention, lambda s: _lstm(s) + _attention(s), lambda s: 1
     ),
-    LayerKind(CONTIGUOUS, "k·n·d²", "1", "n/k", Convolution, _convolution, _layers_of_contiguous),
-    LayerKind(  # the layer that is measured is the second of the stack
+    LayerKind(
+        *(CONTIGUOUS, "k·n·d²", "1", "n/k", Convolution, _convolution),
+        path_length=lambda s: math.ceil((s.length - 1) / (s.kernel - 1)),
+    ),
+    LayerKind(
         *(DILATED, "k·n·d²", "1", "log_k(n)"),
-        *(lambda s: dilated(s, 1), _convolution, _layers_of_kernel, dilated),
+        build=lambda s: dilated(s, 1),  # the layer that is measured is the second of the stack
+        operations=_convolution,
+        path_length=lambda s: math.ceil(math.log(s.length) / math.log(s.kernel) - 1e-9),
+        step=dilated,
     ),
 )

@@ -7,18 +7,18 @@ is left to predict them from. Here the same small encoder is trained with severa
 A chosen word is not always replaced by the mask. In 80 % of the cases it is, in 10 % a random word is shown, and in
 10 % the word itself is kept (80/10/10). The texts that a model reads later have no masks. With masks alone (100/0/0)
 the loss never depends on the last state of a word that is shown, so nothing trains this state. With random and kept
-words, any word may be one to predict: the model must compare each word with its context. If all chosen words are
-kept (0/0/100), it is enough to copy.
+words, the model may have to predict any word, so it must compare each word with its context. If all chosen words are
+kept (0/0/100), the model only has to copy.
 
 All models have the same test. In texts that they have not seen, 15 % of the words are masked: how many are predicted?
-Then the same texts are read without masks. Does the output layer give back the words that are shown? And can a linear
-probe tell from the last state of a word which word follows it, so that the state has something of its context?
+Then the models read the same texts without masks. Does the output layer predict the words that are shown? And can a
+linear probe predict the next word from the last state of a word? If so, the state contains a part of its context.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -39,35 +39,37 @@ from regard.explain.options import MaskingRatesOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
 from regard.objectives.loss import cross_entropy
+from regard.report.figures import deviation
 from regard.report.sections import Cell, Curve, Line, Pre, Section, Table
 
 READING = """
-More predictions in a text teach faster: with 5 % of the words, a model has seen a tenth as many as with 50 % after the
-same steps, and it predicts the fewest masked words. From 15 % on, the differences are within the noise of the seeds.
-These texts are easy: one or two words tell the answer, so that much context may be missing. No rate from 15 % on is
-shown to be the best here.
+A model with a rate of 5 % predicts the fewest masked words: after the same number of steps, it has learnt from a tenth
+as many predictions as with 50 %. From 15 % on, the differences are as large as the standard deviations. So these
+results do not show which of the higher rates is the best. The texts are easy: one or two words determine a masked word,
+so that a model can do without much of the context.
 
-The second table shows what the parts of 80/10/10 do. With masks alone, the model predicts masked words as well, but of
-the words that are shown it gives back almost none: the last states of these words were never trained. Kept words cure
-this, and random words make it harder, because then no word can be trusted. If all chosen words are kept, the model
-copies what it sees, and is worse than chance where a word is masked.
+The second table shows what each part of 80/10/10 does. With masks alone, the model predicts masked words as well as
+with 80/10/10, but it predicts almost none of the words that are shown: the last states of these words were never
+trained. With kept words it predicts nearly all of them. With random words it predicts fewer, because a word that is
+shown may be wrong. If all chosen words are kept, the model copies what it sees, and predicts fewer masked words than
+chance.
 
-The probe finds little. A model that is not trained gives nearly the same accuracy, and the differences between the ways
-to show a word are as large as the noise. So the states of unmasked words are different, but it is not shown that they
-tell less about the next word. (Devlin et al. 2019, appendix C.2, also find small differences after fine-tuning, and
-larger ones where the states are used as they are.)
+The probe is a weak test: a model that is not trained is not far below the others. On average it predicts more next
+words if random words were shown in training, as 80/10/10 intends. But the difference is only about as large as the
+standard deviation. (Devlin et al. 2019, appendix C.2, also find small differences after fine-tuning, and larger ones if
+the states are used without it.)
 """
 SENTENCES = 4000  # of the toy corpus
 WINDOW = 40  # words that a model reads at once
 ROWS, RATE = 16, 5e-3
 TEST_PART = 0.15  # of the words are masked in the test
 SHAPE = Shape(
-    width=64, heads=4, layers=2, inner=128, context=64, norm_place="pre", dropout=0.0, positions="relative", furthest=16
+    width=48, heads=3, layers=2, inner=96, context=64, norm_place="pre", dropout=0.0, positions="relative", furthest=16
 )
 MEASURES = {
     "accuracy": "masked words\npredicted",
     "loss": "loss,\nmasked",
-    "itself": "shown words\ngiven back",
+    "itself": "shown words\npredicted",
     "following": "next word,\nby a probe",
 }
 
@@ -94,7 +96,7 @@ class Setting:
 
 
 RATES = tuple(Setting(part, 0.8, 0.1) for part in (0.05, 0.15, 0.3, 0.5))
-FATES = tuple(Setting(0.15, *shown) for shown in ((1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.0)))
+REPLACEMENTS = tuple(Setting(0.15, *shown) for shown in ((1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ class RateResult:
     predictions: int  # words to predict in a window
     loss: list[float]  # in nats for each masked word of the test
     accuracy: list[float]  # of the masked words of the test
-    itself: list[float]  # of the words of a text without masks, the part that the output layer gives back
-    following: list[float]  # of the words of a text without masks, the part whose next word a linear probe tells
+    itself: list[float]  # of the words of a text without masks, the part that the output layer predicts
+    following: list[float]  # of the words of a text without masks, the part whose next word a linear probe predicts
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,21 +160,21 @@ def corrupt(texts: NDArray[np.int64], corruption: MaskTokens, generator: torch.G
 def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     """Trains an encoder with each rate and each way to show the chosen words, with several seeds."""
     text = load_text(options)
-    results = [_measure(text, setting, options, report) for setting in (*RATES, *FATES)]
+    results = [_measure(text, setting, options, report) for setting in (*RATES, *REPLACEMENTS)]
     untrained = _measure(text, RATES[0], replace(options, steps=0, seeds=1), report).following[0]
-    rates, fates = results[: len(RATES)], [results[RATES.index(Setting(0.15, 0.8, 0.1))], *results[len(RATES) :]]
+    rates, replacements = results[: len(RATES)], [results[RATES.index(Setting(0.15, 0.8, 0.1))], *results[len(RATES) :]]
     common = np.bincount(text.test).max() / len(text.test)
     note = (
         f"Mean ± standard deviation of {options.seeds} seeds. “predictions” are the words to predict in a window of "
         f"{WINDOW} words. The first two measures are of {TEST_PART:.0%} masked words, the last two of texts without "
         f"masks. Chance, always the most frequent word, is {common:.0%}. The probe of a model that is not trained "
-        f"tells {untrained:.0%} of the next words, mostly from the word that is shown. The loss is in nats."
+        f"predicts {untrained:.0%} of the next words, mostly from the word that is shown. The loss is in nats."
     )
     sections: list[Section] = [
         prose(__doc__),
         Pre(_example(text, options), "What a model reads"),
         _table("How many words are chosen (80/10/10)", rates, lambda one: f"{one.setting.part:.0%}"),
-        _table("What is shown in place of 15 % (mask/random/kept)", fates, lambda one: one.setting.shown, note),
+        _table("What is shown in place of 15 % (mask/random/kept)", replacements, lambda one: one.setting.shown, note),
         _curve(rates),
     ]
     if not options.file:
@@ -214,7 +216,7 @@ def _measure(text: RunningText, setting: Setting, options: MaskingRatesOptions, 
 
 
 def probe_next(known_states: Tensor, known: Tensor, new_states: Tensor, new: Tensor) -> float:
-    """How often a linear probe of states (B, T, width), fitted by least squares, tells the next word of new texts."""
+    """How often a linear probe of states (B, T, width), fitted by least squares, predicts the next word of a text."""
 
     def inputs(states: Tensor) -> Tensor:
         flat = ((states - known_states.mean((0, 1))) / (known_states.std((0, 1)) + 1e-6))[:, :-1].flatten(0, 1)
@@ -229,18 +231,18 @@ def probe_next(known_states: Tensor, known: Tensor, new_states: Tensor, new: Ten
 def _example(text: RunningText, options: MaskingRatesOptions) -> str:
     """The beginning of one text as each setting shows it; the words to predict are in brackets."""
     lines = []
-    for setting in (*RATES, *FATES):
+    for setting in (*RATES, *REPLACEMENTS):
         generator = torch.Generator().manual_seed(options.seed)
         shown, targets = corrupt(windows(text.train, 1, generator), text.corruption(setting), generator)
         pieces = text.tokenizer.pieces(shown[0].tolist())
         words = [f"[{piece}]" if target != IGNORED else piece for piece, target in zip(pieces, targets[0].tolist())]
-        lines += [f"{setting.name}:", f"  {' '.join(words[:14])} …"]
+        lines += [f"{setting.name}:", f"  {' '.join(words[:20])} …"]
     return "\n".join(lines)
 
 
 def _table(title: str, results: Sequence[RateResult], name: Callable[[RateResult], str], note: str = "") -> Table:
     def cell(values: list[float], percent: bool) -> str:
-        mean, sd = fmean(values), stdev(values) if len(values) > 1 else 0.0
+        mean, sd = fmean(values), deviation(values) or 0.0
         return f"{100 * mean:.0f} ± {100 * sd:.0f} %" if percent else f"{mean:.2f} ± {sd:.2f}"
 
     rows: list[list[Cell]] = [
@@ -255,7 +257,7 @@ def _curve(results: Sequence[RateResult]) -> Curve:
     lines = []
     for measure in ("accuracy", "following"):
         values = [getattr(one, measure) for one in results]
-        spread = [stdev(some) if len(some) > 1 else 0.0 for some in values]
+        spread = [deviation(some) or 0.0 for some in values]
         xs = [one.setting.part for one in results]
         lines.append(Line(MEASURES[measure].replace("\n", " "), xs, [fmean(some) for some in values], spread))
     return Curve("Masking rates with 80/10/10", "part of the words that is chosen", "accuracy", lines)

@@ -6,8 +6,8 @@ s = softmax(w), and a scale γ, and uses γ · Σ sⱼ · layerⱼ. The language
 
 Different tasks need different layers. Here a small language model of both directions is trained first, on sentences
 about plans and about wood in which “stick” is a verb or a noun. Then two tasks learn a mix and a linear classifier on
-its frozen layers: the class of each word (verb, noun, adjective or other), and what the sentence is about (a plan or
-wood), which the classifier must say at every word, “the” included.
+its frozen layers: the class of each word (verb, noun, adjective or other), and the topic of the sentence (a plan or
+wood), which the classifier must predict at every word, even at “the”.
 """
 
 import random
@@ -34,11 +34,11 @@ from regard.training.prepare import prepare
 from regard.verbs import Loaded
 
 READING = """
-The embedding tells the class of most words, because most words have one class; “stick” has two, and a state is needed
-to tell them apart. It does not tell the topic at “the” or “to”: there the states of the upper layers are better. The
-weights show the same: the topic takes nearly nothing from the embedding, the word class a fifth of its vector. The
-weights also depend on the sizes of the vectors, because the mix does not normalise them: the numbers of the embeddings
-are the smallest here.
+From the embedding, the class of most words can be predicted, because most words have only one class. “stick” has two,
+and a state of the LSTM is needed to separate them. The embedding of “the” or “to” does not show the topic; the states
+of the upper layers do. The weights agree with this: the topic takes nearly nothing from the embedding, and the word
+class takes more. But the weights also depend on the sizes of the vectors, because the mix does not normalise them: here
+the numbers of the embeddings are the largest, since those of an LSTM's states are between −1 and 1.
 """
 EXAMPLE, WORD = "let us stick to the plan .", "stick"
 CLASSES = ("verb", "noun", "adjective", "other")
@@ -103,7 +103,7 @@ class TaggedTexts:
     valid: int = 100  # number of validation sentences
     seed: int = 1  # random seed of the sentences
     tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 150  # the most tokens
+    vocab: int = 150  # the largest size of the vocabulary
 
     def load(self) -> Corpus:
         rng = random.Random(self.seed)

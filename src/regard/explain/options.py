@@ -188,7 +188,7 @@ class SensesOptions(Options):
     """The options of the topic `senses`."""
 
     models: tuple[str, ...] = ()  # DIR,DIR: runs or public checkpoints to compare; empty: small models are trained now
-    steps: int = 1000  # training steps of each small model
+    steps: int = 900  # training steps of each small model
     places: ClassVar[tuple[str, ...]] = ("models",)
 
 
@@ -205,7 +205,7 @@ class MixOptions(Options):
 class MaskingRatesOptions(Options):
     """The options of the topic `masking-rates`."""
 
-    file: str = ""  # FILE: a text of yours, its words apart by spaces; empty: sentences about animals
+    file: str = ""  # FILE: a text of yours with spaces between its words; empty: sentences about animals
     vocab: int = 1000  # the most words that the models know
     seeds: int = 3  # how many seeds each model is trained with, from `seed` on
     steps: int = 160  # training steps of each model

@@ -36,7 +36,7 @@ recurrent network and a Transformer have no such limit. If the data have depende
 kernel 2 with 3 blocks, some distances inside it are not learned in these few steps.
 """
 SYMBOLS, WIDTH = 8, 32
-ROWS, RATE = 16, 1e-2
+ROWS, RATE = 16, 5e-3
 MARGIN = 4  # positions outside of the field that the proof has on each side
 WIDEST = 56  # the most positions of a drawn field
 
@@ -46,7 +46,9 @@ class Tcn(nn.Module):
 
     def __init__(self, kernel: int, layers: int) -> None:
         super().__init__()
-        self.model = TcnConfig(*(SYMBOLS, WIDTH, WIDTH, layers, kernel), dropout=0.0, embedding_dropout=0.0).build()
+        sizes = (SYMBOLS, WIDTH, WIDTH, layers, kernel)
+        # tied embeddings start small, with which the farthest symbols are learnt in few steps
+        self.model = TcnConfig(*sizes, dropout=0.0, embedding_dropout=0.0, tied=True).build()
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) → (B, T, symbols)"""

@@ -2,7 +2,7 @@
 
 `grammar_roles.txt` has 100 English sentences with a marked subject, verb and object. A head is right in a sentence if,
 from the first word of a relation, it attends most to the second one among all other words. One half of the sentences
-selects the head of each relation, the other half judges it.
+selects the head of each relation, the other half tests it.
 
 In English the object mostly stands two or three words after the verb, so a head that always attends to such a place is
 often right without any grammar. The baseline is the best fixed offset, selected on the same half.
@@ -49,7 +49,7 @@ def _parse_sentence(line: str) -> Sentence:
 
 @dataclass(frozen=True)
 class RelationScore:
-    """The best head and the best offset of a relation, both selected on one half and judged on the other."""
+    """The best head and the best offset of a relation, both selected on one half and tested on the other."""
 
     source: str  # the role from which the head attends
     target: str  # the role to which it should attend
@@ -86,7 +86,7 @@ def most_attended(weights: Tensor, text: TokenizedText, query: int) -> Tensor:
 def score_relation(relation: tuple[str, str], hits: Tensor, distances: Tensor, names: Sequence[Head]) -> RelationScore:
     """Scores the heads of a relation by their hits (sentences, heads), beside the distances (sentences,) in words.
 
-    Sentences 0, 2, 4 … select the head and the offset, the others judge them.
+    Sentences 0, 2, 4 … select the head and the offset, the others test them.
     """
     best = int(hits[0::2].sum(dim=0).argmax())
     seen = distances[0::2].tolist()

@@ -80,5 +80,4 @@ def run(options: ScoresOptions, report: Report = no_report) -> Result:
 
 @torch.no_grad()
 def _weights(score: Score, q: Tensor, k: Tensor) -> list[float]:
-    found: list[float] = weights(score, q, score.keys(k))[0].tolist()
-    return found
+    return weights(score, q, score.keys(k))[0].tolist()

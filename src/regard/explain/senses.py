@@ -4,13 +4,13 @@ A table of word vectors has one vector for a spelling. So the “bank” of a ri
 vector, an idiom such as “kick the bucket” is read word by word, and “gift”, which is a present in English and poison in
 German, is one word. A language model computes a vector for each occurrence of a word from the words around it.
 
-Which vectors tell the senses apart? Each sentence here has a word whose sense we know. An occurrence is given the sense
-whose other occurrences are nearest: the smallest distance to the mean of their vectors, itself left out. The vectors
-are those of the last layer of each model, at the place of the word.
+Which vectors separate the senses? Each sentence here has a word whose sense we know. The sense of an occurrence is
+predicted from the other occurrences: it is the sense whose mean vector is nearest. The vectors are those of the last
+layer of each model, at the place of the word.
 
-A model that reads from left to right has not read the words after the place. In “the bank that is on the other side of
-that wide river” its vector of “bank” is the same as with “road” at the end. A model of both sides can use the last
-word, however far it is, if it has learnt to carry the cue so far.
+A model that reads from left to right does not know the words after “bank”. So in “the bank that is on the other side of
+that wide river” its vector of “bank” is the same as with “road” at the end. A model that reads from both sides can use
+the last word, if it has learnt to carry the information over this distance.
 """
 
 import re
@@ -36,19 +36,21 @@ from regard.verbs import Loaded, load
 from regard.verbs.occurrences import centroid_accuracy, marked_occurrence, occurrence_layers
 
 READING = """
-A static vector is the same in both senses, so it is right half of the time. The vectors in context tell most of the
-senses apart, although the models are small and a fifth of the words of these sentences are unknown to them. The
-models that read from left to right (LSTM, GPT) find the sense if a cue stands before the word; in the sentences about
-road and river, where the cue comes after it, their vectors do not differ at all. The models of both sides (biLM,
-context2vec) use it at every distance that is tested, and they are the best for “bank”. context2vec does not read the
-word itself, so that its vector has nothing but the context.
+A static vector is the same in both senses, so its accuracy is that of chance. The LSTM, the biLM and context2vec
+separate most occurrences by their sense, although the models are small and a fifth of the words of these sentences are
+unknown to them. context2vec does not read the word itself, so its vector depends on the context alone.
 
-The masked model does not tell the senses apart after so few steps. It learns from the masked words alone, two fifths of
-all, and at a word that is not masked its last layer mostly has to give the word back. Large masked models that were
-trained for long can be compared too: give their directories.
+In the sentences about road and river, the cue comes after the word. There the models that read from left to right
+(LSTM, GPT) give “bank” the same vector in both sentences of a pair. The models of both sides (biLM, context2vec) use
+the cue at every distance that is tested.
 
-The corpus and the settings of training were chosen with other sentences in view. The sentences that are measured were
-written afterwards, and no setting was changed for them.
+The two small Transformers learn less in so few steps. GPT separates the two languages of “gift”, but not the senses of
+“bank”. The masked model learns only from the masked words, two fifths of all, and at a word that is not masked its last
+layer mostly has to predict this word. Large models that were trained for long can be compared too: give their
+directories.
+
+The corpus and the settings of training were chosen with other sentences, before the measured sentences were written.
+Since then, only the number of steps and the size of the batches were reduced, to save time.
 """
 LEFT = "that is on the other side of that"  # between "bank" and the adjective and the cue, as in the lecture's sentence
 FILLER = "and there is the road and the water and the street and the lake"  # no sense alone: both topics are in it
@@ -90,7 +92,7 @@ def run(options: SensesOptions, report: Report = no_report) -> Result:
             "were written by hand; words that the corpus does not have are unknown to the models."
         )
     else:
-        about = f"The model is one of {', '.join(map(str, options.models))}."
+        about = f"The models are {', '.join(map(str, options.models))}."
     numbers = {"steps": options.steps, "seed": options.seed, "sentences": counts, "models": results}
     return Result("One word, several senses", about, numbers, sections)
 
@@ -106,7 +108,7 @@ def recipes(options: SensesOptions) -> list[Recipe]:
     steps = max(1, options.steps)
     data = SenseTexts(train=min(SenseTexts.train, 32 * steps), seed=options.seed)
     plan = Plan(
-        steps, batch_tokens=2048, rate=1e-2, schedule="linear", warmup=steps // 10, seed=options.seed, device="cpu"
+        steps, batch_tokens=1024, rate=1e-2, schedule="linear", warmup=steps // 10, seed=options.seed, device="cpu"
     )
     lstm = RecurrentLmConfig(width=64, embed=64, layers=1, dropout=0.0)
     shape: dict[str, Any] = {"width": 64, "heads": 4, "layers": 2, "inner": 128, "context": 64}
@@ -182,8 +184,8 @@ def _sense_table(results: Sequence[SenseResult], counts: dict[str, int]) -> Tabl
     note = (
         f"The part of the occurrences that are nearest to the mean of their own sense, of {sentences}. Chance is 50%: "
         "a static vector is the same in all sentences. With random answers, 95% of the results for “bank” are between "
-        f"{low:.0%} and {high:.0%}. A result below that is no better: vectors without the sense are often farther from "
-        "the mean of their own sense, because it is that of the others alone."
+        f"{low:.0%} and {high:.0%}. A result below this range is no better: an occurrence is left out of the mean of "
+        "its own sense, so that this mean is often the farther one if the vectors do not depend on the sense."
     )
     rows = [[one.name, *(cell(one, word) for word in counts)] for one in results]
     return Table("The sense of a word, by the nearest mean", ["vectors", *counts], rows, note)

@@ -92,5 +92,4 @@ class Topic:
 
     def run(self, options: Options, report: Report = no_report) -> Result:
         """Imports the module and calls its `run`."""
-        result: Result = importlib.import_module(f"regard.explain.{self.module}").run(options, report)
-        return result
+        return importlib.import_module(f"regard.explain.{self.module}").run(options, report)

@@ -1,23 +1,24 @@
 """What pre-training gives: accuracy against the number of labels.
 
-Labels are rare and texts are not. So a model is first trained on texts without labels: to predict masked words (BERT,
-Devlin et al. 2019) or the next word (GPT, Radford et al. 2018). Then it gets a new output layer and learns a task from
-a few labelled sentences. Either all its weights are trained further (fine-tuned), or its states stay as they are and
-only the output layer is trained (frozen). The same network can also learn the task from scratch.
+Texts without labels are plentiful, and labelled texts are few. So a model is first trained on texts without labels: to
+predict masked words (BERT, Devlin et al. 2019) or the next word (GPT, Radford et al. 2018). Then it gets a new output
+layer and learns a task from a few labelled sentences. Either all its weights are trained further (fine-tuned), or its
+states stay as they are and only the output layer is trained (frozen). For comparison, the same network learns the task
+from scratch, without pre-training.
 
 The task is the number of the subject, singular or plural, in sentences of a toy grammar: “the dogs behind a tree sleep
-.” is plural. The verb tells it, but a model that knows nothing must see every verb with a label. A language model has
-learnt from texts alone which verbs go together, because they agree with the subject.
+.” is plural. The form of the verb shows the number. From scratch, a model must see every verb with a label to know its
+number. A pre-trained model has learnt from texts alone which verbs occur with the same subjects.
 
-Each classifier gets the mean of the last states of a sentence. It is tested on sentences that neither pre-training nor
-the labelled sentences have.
+Each classifier gets the mean of the last states of a sentence. It is tested on sentences that occur neither in
+pre-training nor among the labelled sentences.
 """
 
 import copy
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from zlib import crc32
 
 import numpy as np
@@ -44,20 +45,24 @@ from regard.explain.options import TransferOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
 from regard.mask import EVERYTHING, Mask
+from regard.report.figures import deviation
 from regard.report.sections import Curve, Line, Section, Table
 
 READING = """
-With 8 labelled sentences, a pre-trained model is right in nine of ten new sentences, and the same network from scratch
-in seven. From scratch it needs between 4 and 16 times as many labels to be as good. With 512 labels, all networks of
-which all weights are trained have learnt the task, and pre-training gives nothing more.
+With 8 labelled sentences, the pre-trained models classify about nine of ten new sentences correctly, and the same
+network from scratch about seven. From scratch, the network needs between 4 and 16 times as many labels to be as good.
+With 512 labels, every network whose weights are all trained has learnt the task, and pre-training does not help any
+more.
 
-The frozen states of the causal model are about as good as fine-tuning. Those of the masked model stop at 97%: a linear
-layer on their mean does not get more. The states of a network that is not trained are the level to compare with: a
-linear layer learns a lot from these random vectors already.
+With few labels, the frozen states of the pre-trained models are about as good as fine-tuning. With 512 labels, the
+masked model stays up to three points below it, because only a linear layer on the mean of its states is trained.
+Compare these results with the frozen states of a network that is not trained: a linear layer learns a lot even from
+such random vectors.
 
-With 8 labels the seeds differ by up to ten points, so the order of the four pre-trained ways is not shown there. One
-network was pre-trained of each kind, and the learning rates were chosen with other seeds than those of the table. The
-task fits what a language model of this grammar must learn. Another task may gain less.
+With 8 labels the seeds differ by up to ten points, so these results do not show which of the four pre-trained
+classifiers is the best. There is one pre-trained network of each kind. The learning rates were chosen with other seeds
+than those of the table. To predict words of this grammar, a language model must learn the number of verbs, which is
+just what the task needs. Pre-training may help less in another task.
 """
 MASK = len(VOCABULARY)  # the id of the mask, which is no word of the grammar
 SHAPE = Shape(width=64, heads=4, layers=2, inner=128, context=32, norm_place="pre", dropout=0.0, positions="sinusoidal")
@@ -86,8 +91,7 @@ class Classifier(nn.Module):
         self.body, self.out = body, nn.Linear(SHAPE.width, len(NUMBERS))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.out(self.body.mean_state(tokens))
-        return logits
+        return self.out(self.body.mean_state(tokens))
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
             one.name,
             list(one.accuracy),
             [fmean(values) for values in one.accuracy.values()],
-            [_sd(values) for values in one.accuracy.values()],
+            [deviation(values) or 0.0 for values in one.accuracy.values()],
         )
         for one in results
     ]
@@ -242,9 +246,5 @@ def _train_on(
     train(name, network, sample, steps, seed, rate, report)
 
 
-def _sd(values: Sequence[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
-
-
 def _mean_and_sd(values: Sequence[float]) -> str:
-    return f"{100 * fmean(values):.1f} ± {100 * _sd(values):.1f}"
+    return f"{100 * fmean(values):.1f} ± {100 * (deviation(values) or 0.0):.1f}"

@@ -50,8 +50,7 @@ def additive_attend(q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | 
     """
     if table is not None:
         table = table.view(torch.uint8).expand(q.shape[0], q.shape[1], k.shape[1])  # strides of 0, not copies
-    read: Tensor = FusedAdditive.apply(q.contiguous(), k.contiguous(), w, v.contiguous(), table)  # type: ignore[no-untyped-call]
-    return read
+    return FusedAdditive.apply(q.contiguous(), k.contiguous(), w, v.contiguous(), table)  # type: ignore[no-untyped-call]
 
 
 class FusedAdditive(torch.autograd.Function):

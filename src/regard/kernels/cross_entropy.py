@@ -40,8 +40,7 @@ def linear_cross_entropy(
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
     if torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in (x, weight, bias)):
-        loss: Tensor = LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype)  # type: ignore[no-untyped-call]
-        return loss
+        return LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype)  # type: ignore[no-untyped-call]
     return _loss_in_chunks(x, _Head.of(weight, bias, dtype), targets, smoothing, Gradients())
 
 

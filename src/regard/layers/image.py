@@ -49,8 +49,7 @@ class FeatureEncoder(nn.Module):
         self.norm, self.project = nn.LayerNorm(features), nn.Linear(features, width)
 
     def forward(self, features: Tensor) -> Tensor:
-        cells: Tensor = self.project(self.norm(features.to(self.norm.weight.dtype)))
-        return cells
+        return self.project(self.norm(features.to(self.norm.weight.dtype)))
 
 
 class FrameEncoder(nn.Module):
@@ -70,8 +69,7 @@ class FrameEncoder(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         read = self.norm(frames.to(self.last.weight.dtype)).transpose(1, 2)  # (B, numbers, frames)
-        cells: Tensor = self.last(self.layers(read).transpose(1, 2))
-        return cells
+        return self.last(self.layers(read).transpose(1, 2))
 
 
 class GridPositions(nn.Module):

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from regard.attention import MultiHead
 from regard.errors import UserError
 from regard.layers.transformer import Stack
+from regard.scores import Dot
 
 
 def init_weights(model: nn.Module, deviation: float | None = None) -> None:
@@ -21,7 +22,8 @@ def init_weights(model: nn.Module, deviation: float | None = None) -> None:
     The standard deviation is ``deviation`` or, for matrices, that of Glorot & Bengio 2010 (eq. 12). In a stack of N
     layers the last matrices of self-attention and of the feed-forward layers are divided by √2N, so that the residual
     sum does not grow with depth (Radford et al. 2019, §2.3). Those of cross-attention are not divided, because they
-    alone bring in the source.
+    alone bring in the source. Queries whose score is not scaled start smaller by √d, as in T5, so that the scores start
+    as those of scaled attention do.
     """
     for part in model.modules():
         if isinstance(part, nn.Embedding):
@@ -33,11 +35,28 @@ def init_weights(model: nn.Module, deviation: float | None = None) -> None:
     for part in model.modules():
         if isinstance(part, MultiHead) and deviation is None:  # three matrices in one
             nn.init.normal_(part.qkv.weight, std=math.sqrt(2 / (part.qkv.in_features + part.inner)))
+            if type(part.read.score) is Dot:
+                part.qkv.weight.data[: part.inner].div_(math.sqrt(part.head_width))
         if isinstance(part, Stack):
             layers = part.layers
             for block in set(layers):
                 for last in (block.attention.out, block.feed.down):
                     last.weight.data.div_(math.sqrt(2 * len(layers)))
+
+
+@torch.no_grad()
+def mimetic_start(attention: MultiHead, segments: nn.Embedding | None = None) -> None:
+    """Let the queries of an attention start equal to its keys, so that a token attends to equal tokens from the start.
+
+    A model that compares two texts has to find the words of one in the other, also words that it has seldom seen.
+    Trained from random weights, it may need very many steps to do that; see Trockman & Kolter 2023, whose initial
+    weights have the same effect. The embeddings of segments start small, otherwise all tokens of a segment would be
+    similar.
+    """
+    queries, keys, _ = attention.qkv.weight.split(attention.inner)
+    queries.copy_(keys)
+    if segments is not None:
+        segments.weight.mul_(0.3)
 
 
 class SkipInit(TorchFunctionMode):

@@ -254,8 +254,7 @@ def fused(kind: str, x: Tensor, parts: tuple[Tensor, ...], w: Weights) -> tuple[
         flat = [part.view_as(weight) for part, weight in zip(block, w)]
     state = parts if PARTS[kind] == 2 else parts[0]
     # has biases, layers, dropout, training, two directions, batch first
-    outputs: tuple[Tensor, ...] = FUSED[kind](x, state, list(flat), True, 1, 0.0, True, False, True)
-    return outputs
+    return FUSED[kind](x, state, list(flat), True, 1, 0.0, True, False, True)
 
 
 def dropout_mask(like: Tensor, shape: tuple[int, ...], dropout: float) -> Tensor:

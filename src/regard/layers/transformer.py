@@ -197,6 +197,8 @@ class Block(nn.Module):
     torch.compile is applied to blocks: one compiled program serves all blocks of a stack.
     """
 
+    recomputes = False  # gradient checkpointing: keep the inputs alone, and compute the rest again (Chen et al. 2016)
+
     def __init__(self, shape: Shape, reads_source: bool = False) -> None:
         super().__init__()
         self.attention, self.attention_norm = shape.attention(shape.self_score()), shape.build_norm()
@@ -206,7 +208,6 @@ class Block(nn.Module):
             self.cross_norm = shape.build_norm()
         self.feed, self.feed_norm = FeedForward(shape), shape.build_norm()
         self.pre, self.residual, self.dropout = shape.norm_place == "pre", shape.residual, shape.dropout
-        self.recomputes = False  # gradient checkpointing: keep the inputs alone, and compute the rest again (Chen 2016)
 
     def forward(
         self,

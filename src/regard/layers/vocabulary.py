@@ -13,17 +13,20 @@ from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered
 from regard.layers.product import Product
 from regard.layers.tokens import input_layer
 
-INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
+INIT = 0.1  # initial embeddings that the output layer uses, too, are uniform in ±0.1, so that first logits are small
 
 
 def embedding_layer(config: Any) -> nn.Embedding | nn.Linear | AdaptiveEmbedding:
-    """The layer that reads tokens (B, T), or numbers (B, T, numbers): a vector of the width ``embed`` for each."""
+    """The layer that reads tokens (B, T), or numbers (B, T, numbers): a vector of the width ``embed`` for each.
+
+    Embeddings that are not tied have a deviation of 1: from small ones, the layers above learn slowly at first.
+    """
     if config.softmax == "plain":
         layer: nn.Embedding | nn.Linear | AdaptiveEmbedding = input_layer(config.vocab, config.numbers, config.embed)
     else:
         layer = AdaptiveEmbedding(_clusters(config, config.embed))
     for table in layer.modules():
-        if isinstance(table, nn.Embedding):
+        if config.tied and isinstance(table, nn.Embedding):
             nn.init.uniform_(table.weight, -INIT, INIT)
     return layer
 

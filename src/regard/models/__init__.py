@@ -10,7 +10,7 @@ from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.elmo import Elmo, ElmoConfig
-from regard.models.facts import Facts, reads_whole
+from regard.models.facts import Facts, Model, reads_whole
 from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
@@ -25,53 +25,7 @@ from regard.models.tcn import Tcn, TcnConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.word_vectors import CbowConfig, GloveConfig, SkipgramConfig, WordVectors, WordVectorsConfig
 
-ModelConfig = (
-    Seq2SeqConfig
-    | GnmtConfig
-    | ConvS2sConfig
-    | RecurrentLmConfig
-    | TcnConfig
-    | LstmnConfig
-    | StructuredConfig
-    | KimConfig
-    | BiLstmConfig
-    | TransformerConfig
-    | GptConfig
-    | BertConfig
-    | BigramConfig
-    | ElmoConfig
-    | CaptionerConfig
-    | Context2vecConfig
-    | MaskedLstmConfig
-    | CbowConfig
-    | SkipgramConfig
-    | GloveConfig
-    | WordVectorsConfig
-    | HeadedConfig
-    | TwoDirectionsConfig
-)
-Model = (
-    Seq2Seq
-    | Gnmt
-    | ConvS2s
-    | RecurrentLm
-    | Tcn
-    | Lstmn
-    | Structured
-    | Kim
-    | BiLstm
-    | Transformer
-    | Gpt
-    | Bert
-    | Bigram
-    | Elmo
-    | Captioner
-    | Context2vec
-    | MaskedLstm
-    | WordVectors
-    | Headed
-    | TwoDirections
-)
+ModelConfig = Facts  # the config of any model
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "gnmt": GnmtConfig,
@@ -111,62 +65,18 @@ FAMILIES: dict[str, BertConfig | GptConfig | TransformerConfig] = {
         outputs=("masked", "pooled", "next"),
     ),
     "electra": BertConfig(context=128, embed=128, outputs=("replaced",)),
-    "t5": replace(
-        T5, source_vocab=0, target_vocab=0, width=256, heads=4, layers=4, inner=1024, readout_scale=256**-0.5
-    ),
+    "t5": replace(T5, source_vocab=0, target_vocab=0, width=256, heads=4, layers=4, inner=1024),
     "transformer-xl": GptConfig(positions="xl", memory=128, attention_bias=False),
 }
 
+# fmt: off
 __all__ = [
-    "CELLS",
-    "FAMILIES",
-    "MODELS",
-    "SIZES",
-    "Bert",
-    "BertConfig",
-    "BiLstm",
-    "BiLstmConfig",
-    "Bigram",
-    "BigramConfig",
-    "Captioner",
-    "CaptionerConfig",
-    "CbowConfig",
-    "Context2vec",
-    "Context2vecConfig",
-    "ConvS2s",
-    "ConvS2sConfig",
-    "Elmo",
-    "ElmoConfig",
-    "Facts",
-    "GloveConfig",
-    "Gnmt",
-    "GnmtConfig",
-    "Gpt",
-    "GptConfig",
-    "Headed",
-    "HeadedConfig",
-    "Kim",
-    "KimConfig",
-    "Lstmn",
-    "LstmnConfig",
-    "MaskedLstm",
-    "MaskedLstmConfig",
-    "Model",
-    "ModelConfig",
-    "RecurrentLm",
-    "RecurrentLmConfig",
-    "Seq2Seq",
-    "Seq2SeqConfig",
-    "SkipgramConfig",
-    "Structured",
-    "StructuredConfig",
-    "Tcn",
-    "TcnConfig",
-    "Transformer",
-    "TransformerConfig",
-    "TwoDirections",
-    "TwoDirectionsConfig",
-    "WordVectors",
-    "WordVectorsConfig",
-    "reads_whole",
+    "CELLS", "FAMILIES", "MODELS", "SIZES", "Bert", "BertConfig", "BiLstm", "BiLstmConfig", "Bigram", "BigramConfig",
+    "Captioner", "CaptionerConfig", "CbowConfig", "Context2vec", "Context2vecConfig", "ConvS2s", "ConvS2sConfig",
+    "Elmo", "ElmoConfig", "Facts", "GloveConfig", "Gnmt", "GnmtConfig", "Gpt", "GptConfig", "Headed", "HeadedConfig",
+    "Kim", "KimConfig", "Lstmn", "LstmnConfig", "MaskedLstm", "MaskedLstmConfig", "Model", "ModelConfig", "RecurrentLm",
+    "RecurrentLmConfig", "Seq2Seq", "Seq2SeqConfig", "SkipgramConfig", "Structured", "StructuredConfig", "Tcn",
+    "TcnConfig", "Transformer", "TransformerConfig", "TwoDirections", "TwoDirectionsConfig", "WordVectors",
+    "WordVectorsConfig", "reads_whole",
 ]
+# fmt: on

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.heads import MaskedHead, ReplacedHead
-from regard.layers.init import init_weights
+from regard.layers.init import init_weights, mimetic_start
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
 from regard.layers.transformer import ACTIVATIONS, Shape, Stack
@@ -39,7 +39,6 @@ class BertConfig(Shape, Facts):
     """A Transformer that reads a text in both directions."""
 
     causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("masked", "replaced")
     input_embedding: ClassVar[str] = "embedding.tokens"
     takes_head: ClassVar[bool] = True
@@ -50,11 +49,13 @@ class BertConfig(Shape, Facts):
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     embed: int = 0  # width of the embeddings, if they are projected to the width of the states; 0: the same width
     segments: int = 2  # number of segment embeddings; 0: none
+    embedding_norm: bool = True  # whether the embeddings are normalised, as in BERT; not in the encoder of T5
     first_position: int = 0  # the row of the position table for the first token of a text
     outputs: tuple[str, ...] = ("masked",)  # the output layers: masked, pooled, next, replaced
     tied: bool = True  # the masked output uses the token embeddings as its matrix
     head_activation: str = ""  # activation of the masked output; empty: that of the feed-forward layers
     initial: float | None = 0.02  # deviation of the initial weights; none: by the sizes of matrices (Glorot 2010)
+    mimetic: bool = False  # the first layer starts by attending to equal tokens (see `mimetic_start`)
     mask: int = -1  # the id of the mask token, as a public checkpoint states it; -1: not stated
     specials: tuple[int, ...] = ()  # ids that are never masked, as a public checkpoint states them
 
@@ -80,15 +81,11 @@ class BertConfig(Shape, Facts):
         object.__setattr__(self, "predicts", predicted or ("masked",))
 
     @property
-    def token_vocab(self) -> int:
-        return self.vocab
-
-    @property
     def segment_kinds(self) -> int:
         return self.segments
 
     @property
-    def judges_sentences(self) -> bool:
+    def predicts_sentences(self) -> bool:
         return "next" in self.outputs
 
     @property
@@ -116,7 +113,12 @@ class Bert(Layered):
         super().__init__()
         self.config = config
         self.embedding = TokenEmbedding(
-            config, config.vocab, config.embed, config.segments, norm=True, offset=config.first_position
+            config,
+            config.vocab,
+            config.embed,
+            config.segments,
+            norm=config.embedding_norm,
+            offset=config.first_position,
         )
         self.stack = Stack(config, causal=False)
         width = config.embed or config.width
@@ -125,6 +127,8 @@ class Bert(Layered):
         self.pooled = nn.Linear(config.width, config.width) if "pooled" in config.outputs else None
         self.next = nn.Linear(config.width, 2) if "next" in config.outputs else None
         init_weights(self, config.initial)
+        if config.mimetic:
+            mimetic_start(self.stack.layers[0].attention, self.embedding.segments)
 
     def features(
         self,

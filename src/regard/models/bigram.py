@@ -13,7 +13,7 @@ from regard.data.batches import IGNORED
 from regard.data.example import Direction
 from regard.errors import UserError, nearest
 from regard.layers.recurrent import add_layer
-from regard.models.causal import Causal
+from regard.models.causal import LanguageModel
 from regard.models.directions import Directed
 
 SMOOTHINGS = ("add-k", "interpolated")
@@ -29,14 +29,10 @@ class BigramConfig(Directed):
     the second fraction alone.
     """
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("next",)
-    learns_by: ClassVar[str] = "counts"
     takes_padding: ClassVar[bool] = True
+    learns_by: ClassVar[str] = "counts"
     parallel: ClassVar[bool] = True
     width: ClassVar[int] = 1  # the feature of a token is its id
-    longest: ClassVar[int | None] = None
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     smoothing: str = "add-k"  # kind of smoothing: add-k or interpolated
@@ -56,10 +52,6 @@ class BigramConfig(Directed):
             raise UserError(f"model.pairs={self.pairs}: training sets it; leave it at 0.")
         if not 0 <= self.weight <= 1:
             raise UserError(f"model.weight={self.weight}: give a number from 0 to 1.")
-
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
 
     def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> BigramConfig:
         """The settings of a new model, with the sizes of the fields. It has no counts yet."""
@@ -83,7 +75,7 @@ class NoState:
         return self
 
 
-class Bigram(Causal):
+class Bigram(LanguageModel):
     """The counts of pairs of tokens, sparse: the number of a pair (u, v) is u · V + v, and `numbers` is sorted."""
 
     def __init__(self, config: BigramConfig) -> None:
@@ -135,22 +127,12 @@ class Bigram(Causal):
         single = f"({second}{add}) / ({total}{below})" if total + self.config.k else f"1 / {self.config.vocab}"
         return f"{weight:g} · {pair} / {first} + {1 - weight:g} · {single}" if first else single
 
-    def start(
-        self,
-        source: Tensor | None = None,
-        source_real: Tensor | None = None,
-        rows: int | None = None,
-        capacity: int | None = None,
-    ) -> NoState:
-        """The state before the first token: nothing. All decoders have these four arguments."""
+    def initial(self, rows: int, capacity: int | None = None) -> NoState:
+        """The state before the first token: nothing."""
         return NoState()
 
     def advance(
-        self,
-        tokens: Tensor,
-        state: NoState,
-        real: Tensor | None = None,
-        layers: list[Tensor] | None = None,
+        self, tokens: Tensor, state: NoState, real: Tensor | None = None, layers: list[Tensor] | None = None
     ) -> tuple[Tensor, NoState]:
         """The features (B, T, 1) of tokens (B, T) are their ids."""
         features = tokens[..., None].double()

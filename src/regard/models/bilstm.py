@@ -8,7 +8,6 @@ McCann et al. 2017).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
@@ -26,24 +25,17 @@ from regard.layers.characters import CharacterEncoder
 from regard.layers.mix import ScalarMix, equal_width
 from regard.layers.recurrent import Recurrent, add_layer, real_first, variational_dropout
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
-from regard.models.facts import Facts, GivesLayers
-from regard.models.layered import Layered
+from regard.models.checks import check_config, check_shared_width, resized_embed
+from regard.models.facts import Classifies, GivesLayers
+from regard.models.layered import ReadsTokensAlone
 
 
 @dataclass(frozen=True)
-class BiLstmConfig(Facts):
+class BiLstmConfig(Classifies):
     """A bidirectional LSTM over words that are read with their characters; a classifier, or the body of a tagger."""
 
-    causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
     reads_words: ClassVar[bool] = True
-    predicts: ClassVar[tuple[str, ...]] = ("class",)
-    one_per_text: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
-    takes_head: ClassVar[bool] = True
     pooling: ClassVar[Literal["max"]] = "max"
-    longest: ClassVar[int | None] = None
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("extractor",),
         ("embedding", "characters"),
@@ -77,10 +69,6 @@ class BiLstmConfig(Facts):
         if not 0 <= self.word_dropout < 1:
             raise UserError(f"model.word_dropout={self.word_dropout}: must be at least 0 and below 1")
 
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
-
     def resized(self, width: int) -> Self:
         even = (width + 1) // 2 * 2  # the two directions share the width
         return replace(self, width=even, embed=resized_embed(self, width))
@@ -92,7 +80,7 @@ class BiLstmConfig(Facts):
         return BiLstm(self, readout=False)
 
 
-class BiLstm(Layered):
+class BiLstm(ReadsTokensAlone):
     """Words, characters and the layers of an extractor → states of both directions. Without ``readout`` it is a body.
 
     Dropout is variational: a feature that is dropped is dropped at all words of a text (Gal & Ghahramani 2016).
@@ -118,21 +106,12 @@ class BiLstm(Layered):
         if readout:
             self.readout_ = nn.Linear(config.width, config.labels)
 
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
         """The states (B, T, width) at words (B, T, 1 + CHARACTERS + pieces), see `regard.data.spelled.SpelledText`.
 
         Words may also be their ids alone, (B, T); they then have no characters, and no states of the extractor. The
         vectors of the words and the states of each layer are added to ``layers``.
         """
-        refuse("segments", segments)
-        refuse("positions", positions)
         if tokens.dim() == 2:
             others = CHARACTERS + (0 if self.extractor is None else self.extractor.numbers)
             tokens = F.pad(tokens[..., None], (0, others))

@@ -58,7 +58,6 @@ class CaptionerConfig(Facts):
     predicts: ClassVar[tuple[str, ...]] = ("target",)
     source_field: ClassVar[str] = "image"
     sizes: ClassVar[Mapping[str, str]] = {"image": "image", "target_vocab": "target"}
-    longest: ClassVar[int | None] = None
     window: ClassVar[str] = "none"
     radius: ClassVar[int] = 1
     coverage: ClassVar[bool] = False
@@ -109,10 +108,6 @@ class CaptionerConfig(Facts):
     @property
     def source_shape(self) -> tuple[int, ...]:
         return (self.image, self.image, 3) if self.encoder == "pixels" else (self.capacity, self.image)
-
-    @property
-    def token_vocab(self) -> int:
-        return self.target_vocab
 
     @property
     def input_embedding(self) -> str:

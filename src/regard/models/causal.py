@@ -37,8 +37,7 @@ class Causal(Layered):
 
     def readout(self, features: Tensor) -> Tensor:
         """The logits (…, V) of features (…, width)."""
-        logits: Tensor = self.output(self.product(features))
-        return logits
+        return self.output(self.product(features))
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Reads one token per row, (R,): the logits of the next one, (R, V), and the state after it."""
@@ -61,6 +60,26 @@ class Causal(Layered):
     ) -> Tensor:
         """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
         return causal_features(self, tokens, real, segments=segments, positions=positions, layers=layers)
+
+
+class LanguageModel(Causal):
+    """A causal model without a source. A subclass has ``initial(rows, capacity)``, the state before the first token."""
+
+    initial: Callable[[int, int | None], Any]
+
+    def start(
+        self,
+        source: Tensor | None = None,
+        source_real: Tensor | None = None,
+        rows: int | None = None,
+        capacity: int | None = None,
+    ) -> Any:
+        """The state before the first token. All causal models have these arguments; the first two are not used here."""
+        return self.initial(rows or 1, capacity)
+
+    def start_segments(self, rows: int) -> Any:
+        """The state before the first segment of training, of a model that carries its state from one to the next."""
+        return self.start(rows=rows)
 
 
 def causal_features(

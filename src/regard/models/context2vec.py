@@ -19,10 +19,10 @@ from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, last_first, real_first
 from regard.mask import zero_padding
-from regard.models.checks import check_config, refuse, resized_embed
+from regard.models.checks import check_config, resized_embed
 from regard.models.directions import add_targets
 from regard.models.facts import Facts
-from regard.models.layered import Layered
+from regard.models.layered import ReadsTokensAlone
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,8 @@ class Context2vecConfig(Facts):
     """Two recurrent networks, one for each side of a place. The paper has width 600, embed 300 and inner 1200."""
 
     causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("context",)
     takes_head: ClassVar[bool] = True
-    longest: ClassVar[int | None] = None
     output_layer: ClassVar[str] = "target"
     direction: ClassVar[Direction] = "both"  # a text is read between bos and eos
 
@@ -52,10 +50,6 @@ class Context2vecConfig(Facts):
         if not 0 <= self.power <= 1:
             raise UserError(f"model.power={self.power}: give 0 (all words alike) to 1 (as often as in the text).")
 
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
-
     def resized(self, width: int) -> Self:
         return replace(self, width=width, embed=resized_embed(self, width), inner=2 * width)
 
@@ -71,7 +65,7 @@ class Context2vecConfig(Facts):
         return Context2vec(self, readout=False)
 
 
-class Context2vec(Layered):
+class Context2vec(ReadsTokensAlone):
     """Embedding, a recurrent network for each side, a network that joins them, and a vector for each target word.
 
     Without ``readout`` it is a body: it has no vectors of target words.
@@ -93,20 +87,11 @@ class Context2vec(Layered):
         self.register_buffer("frequency", torch.zeros(config.vocab if readout else 0, dtype=torch.long))
         self.frequency: Tensor  # of each token among the targets of the training text
 
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
         """The vector of the context of each place, (B, T, width), for tokens (B, T).
 
         The embeddings, which are those of the places themselves, and the vectors are added to ``layers``.
         """
-        refuse("segments", segments)
-        refuse("positions", positions)
         x = zero_padding(self._drop(self.embedding(tokens)), real)
         add_layer(layers, x)
         there = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if real is None else real

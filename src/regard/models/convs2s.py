@@ -11,7 +11,7 @@ depend on the scale of a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, ClassVar, Self
@@ -30,7 +30,7 @@ from regard.layers.transformer import Shape
 from regard.mask import zero_padding
 from regard.models.causal import Causal
 from regard.models.checks import check_config
-from regard.models.facts import Facts
+from regard.models.facts import Translates
 from regard.scores import Dot
 
 HALF = sqrt(0.5)
@@ -38,13 +38,9 @@ EMBEDDED = 0.1  # the standard deviation of initial embeddings (section 3.5)
 
 
 @dataclass(frozen=True)
-class ConvS2sConfig(Facts):
+class ConvS2sConfig(Translates):
     """A convolutional translator with attention in every layer of its decoder."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = True
-    predicts: ClassVar[tuple[str, ...]] = ("target",)
-    sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
     parallel: ClassVar[bool] = True
     input_embedding: ClassVar[str] = "encoder.embedding.tokens"
     embedding_width: ClassVar[str] = "width"
@@ -80,10 +76,6 @@ class ConvS2sConfig(Facts):
     @property
     def longest_target(self) -> int:
         return self.context
-
-    @property
-    def token_vocab(self) -> int:
-        return self.target_vocab
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
@@ -138,8 +130,7 @@ class Residual(nn.Module):
         self.project = _linear(inputs, outputs, keep) if inputs != outputs else nn.Identity()
 
     def forward(self, y: Tensor, x: Tensor) -> Tensor:
-        summed: Tensor = (y + self.project(x)) * HALF
-        return summed
+        return (y + self.project(x)) * HALF
 
 
 class EncoderLayer(nn.Module):
@@ -155,8 +146,7 @@ class EncoderLayer(nn.Module):
         """(B, T, inputs) → (B, T, channels). Padding, which must be at the end, is read as the zeros after a text."""
         dropped = zero_padding(F.dropout(x, self.dropout, self.training), real)
         y = F.glu(self.convolution(dropped.transpose(1, 2)), dim=1).transpose(1, 2)
-        summed: Tensor = self.residual(y, x)
-        return summed
+        return self.residual(y, x)
 
 
 class DecoderLayer(nn.Module):

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import Table
 from regard.data.batches import IGNORED, Batch
 from regard.data.example import Direction
 from regard.layers.recurrent import last_first
 from regard.models.checks import refuse
-from regard.models.facts import Facts, SharesFacts
+from regard.models.facts import Facts, Model, SharesFacts, of_body
 
 States = tuple[Any, Any]  # of the forward and the backward model
 Layers = tuple[Tensor, ...]
@@ -26,6 +26,9 @@ Layers = tuple[Tensor, ...]
 
 class Directed(Facts):
     """The facts of a language model whose config has the setting `direction`."""
+
+    causal: ClassVar[bool] = True
+    predicts: ClassVar[tuple[str, ...]] = ("next",)
 
     def directed(self) -> Any:
         return TwoDirectionsConfig(self) if self.direction == "both" else self
@@ -39,25 +42,20 @@ class TwoDirectionsConfig(SharesFacts):
     """
 
     causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("both",)
     takes_head: ClassVar[bool] = True
     direction: ClassVar[Direction] = "both"
 
     body: Annotated[Any, Table("model")]  # the config of a language model with `direction` both
 
-    @property
-    def learns_by(self) -> str:  # type: ignore[override]
-        return str(self.body.learns_by)
+    learns_by = of_body("learns_by")
+    sizes = of_body("sizes")
+    tied = of_body("tied")
+    carries = of_body("carries")
 
     @property
     def width(self) -> int:
-        return 2 * int(self.body.width)
-
-    @property
-    def sizes(self) -> Mapping[str, str]:
-        sizes: Mapping[str, str] = self.body.sizes
-        return sizes
+        return 2 * self.body.width
 
     @property
     def input_embedding(self) -> str:
@@ -69,14 +67,6 @@ class TwoDirectionsConfig(SharesFacts):
             tuple(f"{half}.{path}" for half in ("onward", "returning") for path in group)
             for group in self.body.layer_groups
         )
-
-    @property
-    def tied(self) -> bool:
-        return bool(self.body.tied)
-
-    @property
-    def carries(self) -> bool:
-        return bool(self.body.carries)
 
     def with_output(self, name: str) -> TwoDirectionsConfig:
         return replace(self, body=self.body.with_output(name))
@@ -97,7 +87,7 @@ class TwoDirectionsConfig(SharesFacts):
         return TwoDirections(self, readout=False)
 
 
-class TwoDirections(nn.Module):
+class TwoDirections(Model):
     """A causal model that reads a text forward, and one that reads it backward. Without ``readout`` it is a body."""
 
     def __init__(self, config: TwoDirectionsConfig, readout: bool = True) -> None:

@@ -22,7 +22,7 @@ from regard.layers.characters import CharacterEncoder
 from regard.layers.product import Product
 from regard.layers.projected import ProjectedLstm
 from regard.layers.recurrent import add_layer
-from regard.models.causal import Causal
+from regard.models.causal import LanguageModel
 from regard.models.checks import check_config
 from regard.models.directions import Directed
 
@@ -33,13 +33,9 @@ ACTIVATIONS = ("relu", "tanh")
 class ElmoConfig(Directed):
     """A language model over the characters of words: convolutions, highway layers, projected LSTM layers."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
     carries: ClassVar[bool] = True
-    longest: ClassVar[int | None] = None
     sizes: ClassVar[Mapping[str, str]] = {"vocab": "text"}
 
     vocab: int = 0  # size of the vocabulary that is predicted; 0: taken from the tokenizer
@@ -76,10 +72,6 @@ class ElmoConfig(Directed):
             raise UserError(f"model.highways={self.highways}: give 0 to 100")
         if self.width > self.cells:
             raise UserError(f"model.width={self.width}: must be at most model.cells={self.cells}")
-
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -142,7 +134,7 @@ class SpelledEmbedding(nn.Module):
         return F.embedding(places, self.encoder(self.spelling[words].long()))
 
 
-class Elmo(Causal):
+class Elmo(LanguageModel):
     """Character encoder, projected LSTM layers, output layer, in one direction."""
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -155,28 +147,14 @@ class Elmo(Causal):
         )
         self.readout_ = nn.Linear(config.width, config.vocab) if config.output else None
 
-    def start(
-        self,
-        source: Tensor | None = None,
-        source_real: Tensor | None = None,
-        rows: int | None = None,
-        capacity: int | None = None,
-    ) -> ElmoState:
-        """The state before the first word: zeros. All decoders have these four arguments; only `rows` matters here."""
+    def initial(self, rows: int, capacity: int | None = None) -> ElmoState:
+        """The state before the first word: zeros."""
         config = self.config
-        zeros = next(self.lstms.parameters()).new_zeros(rows or 1, config.layers, config.width + config.cells)
+        zeros = next(self.lstms.parameters()).new_zeros(rows, config.layers, config.width + config.cells)
         return ElmoState(zeros[..., : config.width], zeros[..., config.width :])
 
-    def start_segments(self, rows: int) -> ElmoState:
-        """The state before the first segment of training."""
-        return self.start(rows=rows)
-
     def advance(
-        self,
-        tokens: Tensor,
-        state: ElmoState,
-        real: Tensor | None = None,
-        layers: list[Tensor] | None = None,
+        self, tokens: Tensor, state: ElmoState, real: Tensor | None = None, layers: list[Tensor] | None = None
     ) -> tuple[Tensor, ElmoState]:
         """Reads words, ids (B, T), characters (B, T, C) or vectors: features (B, T, width) and the state after them.
 
@@ -188,7 +166,9 @@ class Elmo(Causal):
         add_layer(layers, x)
         after = []
         for depth, lstm in enumerate(self.lstms):
-            output, ended = lstm(x if depth == 0 else self._drop(x), *_at(state, depth), real)
+            output, ended = lstm(
+                x if depth == 0 else self._drop(x), state.outputs[:, depth], state.cells[:, depth], real
+            )
             x = output + x if depth and self.config.skip else output
             after.append(ended)
             add_layer(layers, x)
@@ -211,8 +191,3 @@ class Elmo(Causal):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)
-
-
-def _at(state: ElmoState, depth: int) -> tuple[Tensor, Tensor]:
-    """The output and the cells of one layer."""
-    return state.outputs[:, depth], state.cells[:, depth]

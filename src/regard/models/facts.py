@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import set_sizes
 from regard.data.example import Direction
@@ -28,15 +28,12 @@ class Facts(Protocol):
     # whether a recipe that starts from it (from=DIR) trains it, also if the model of the recipe can read its states
     finetunes: ClassVar[bool] = False
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
+    reads_source: ClassVar[bool] = False  # whether it reads a source beside its target; it then has `encode`
     source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
 
     @property
     def causal(self) -> bool:
         """Whether a token sees only the tokens before it; the model then has `start`, `advance` and `step`."""
-
-    @property
-    def reads_source(self) -> bool:
-        """Whether the model reads a source beside its target; the model then has `encode`."""
 
     @property
     def predicts(self) -> tuple[str, ...]:
@@ -49,10 +46,13 @@ class Facts(Protocol):
     @property
     def longest(self) -> int | None:
         """The most tokens of a text or source; None: any number."""
+        return None
 
     @property
     def token_vocab(self) -> int:
         """The number of ids that `tokens` can have: those of a text, or of a target where there is a source."""
+        own: Any = self
+        return own.target_vocab if self.reads_source else own.vocab
 
     @property
     def source_vocab(self) -> int:
@@ -167,7 +167,7 @@ class Facts(Protocol):
         return False
 
     @property
-    def judges_sentences(self) -> bool:
+    def predicts_sentences(self) -> bool:
         """Whether the model has an output layer for a question about a text of two parts: `follows(features)`."""
         return False
 
@@ -217,8 +217,7 @@ class Facts(Protocol):
     def resized(self, width: int) -> Self:
         """The config of a model of about this width whose other widths follow; `resized(self.width)` equals `self`."""
         same: Any = self
-        resized: Self = replace(same, width=width)
-        return resized
+        return replace(same, width=width)
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -273,51 +272,51 @@ class Facts(Protocol):
         raise UserError(f"{type(self).__name__}: this model cannot be the body under another head.")
 
 
+class Translates(Facts):
+    """The facts of a model that reads a source and generates a target."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = True
+    predicts: ClassVar[tuple[str, ...]] = ("target",)
+    sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
+
+
+class Classifies(Facts):
+    """The facts of a classifier of texts, which can be the body under another head."""
+
+    causal: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("class",)
+    one_per_text: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
+    takes_head: ClassVar[bool] = True
+
+
+def of_body(name: str) -> Any:
+    """A fact that a config has in common with the config of its `body`."""
+    return property(lambda config: getattr(config.body, name))
+
+
 class SharesFacts(Facts):
     """The facts that a config has in common with the config of its `body`."""
 
     body: Any
 
-    @property
-    def longest(self) -> int | None:
-        longest: int | None = self.body.longest
-        return longest
+    longest = of_body("longest")
+    longest_setting = of_body("longest_setting")
+    token_vocab = of_body("token_vocab")
+    numbers = of_body("numbers")
+    characters = of_body("characters")
+    embedding = of_body("embedding")
+    embedding_width = of_body("embedding_width")
+    embedding_scale = of_body("embedding_scale")
+    causal_attention = of_body("causal_attention")
+    keys_before = of_body("keys_before")
 
-    @property
-    def longest_setting(self) -> str:
-        return str(self.body.longest_setting)
 
-    @property
-    def token_vocab(self) -> int:
-        return int(self.body.token_vocab)
+class Model(nn.Module):
+    """A module whose config declares its facts: the base of our models, and a type for annotations."""
 
-    @property
-    def numbers(self) -> int:
-        return int(self.body.numbers)
-
-    @property
-    def characters(self) -> int:
-        return int(self.body.characters)
-
-    @property
-    def embedding(self) -> str:
-        return str(self.body.embedding)
-
-    @property
-    def embedding_width(self) -> str:
-        return str(self.body.embedding_width)
-
-    @property
-    def embedding_scale(self) -> float:
-        return float(self.body.embedding_scale)
-
-    @property
-    def causal_attention(self) -> bool:
-        return bool(self.body.causal_attention)
-
-    @property
-    def keys_before(self) -> int:
-        return int(self.body.keys_before)
+    config: Any
 
 
 class ReadsText(Protocol):

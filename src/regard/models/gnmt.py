@@ -10,7 +10,6 @@ source through attention alone; training is that of the plan, without reinforcem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,7 +23,7 @@ from regard.errors import UserError
 from regard.layers.recurrent import Recurrent, add_layer, padding_last
 from regard.layers.unrolled import UnrolledRecurrent
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import Facts
+from regard.models.facts import Translates
 from regard.models.recurrent_decoders import EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, build_score, check_score
 
@@ -32,13 +31,9 @@ RESIDUAL = 2  # the first layer, counted from 0, whose input is added to its out
 
 
 @dataclass(frozen=True)
-class GnmtConfig(Facts):
+class GnmtConfig(Translates):
     """A translator of deep residual LSTMs, whose attention reads the first layer of the decoder."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = True
-    predicts: ClassVar[tuple[str, ...]] = ("target",)
-    sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
     input_embedding: ClassVar[str] = "encoder.embedding"
     longest_setting: ClassVar[str] = "capacity"
     query: ClassVar[Literal["before", "state", "layer"]] = "before"
@@ -65,10 +60,6 @@ class GnmtConfig(Facts):
     def longest(self) -> int:
         """The most tokens that the model reads."""
         return self.capacity
-
-    @property
-    def token_vocab(self) -> int:
-        return self.target_vocab
 
     def resized(self, width: int) -> Self:
         return replace(self, width=width, embed=resized_embed(self, width))
@@ -161,8 +152,7 @@ class Gnmt(EncoderDecoder):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts)."""
-        states: Tensor = self.encoder(source, source_real)
-        return states
+        return self.encoder(source, source_real)
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None

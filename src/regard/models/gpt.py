@@ -30,7 +30,7 @@ from regard.layers.product import Product
 from regard.layers.segment_memory import SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, input_layer
 from regard.layers.transformer import Shape, Stack
-from regard.models.causal import Causal
+from regard.models.causal import LanguageModel
 from regard.models.checks import check_inputs, check_softmax
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
@@ -43,9 +43,6 @@ State = KVCache | SegmentStates
 class GptConfig(Shape, Directed):
     """A causal Transformer that predicts the next token."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("next",)
     parallel: ClassVar[bool] = True
     input_embedding: ClassVar[str] = "embedding.tokens"
     embedding_width: ClassVar[str] = "width"
@@ -96,10 +93,6 @@ class GptConfig(Shape, Directed):
         return super().self_score()
 
     @property
-    def token_vocab(self) -> int:
-        return self.vocab
-
-    @property
     def embedding_scale(self) -> float:
         return sqrt(self.width) if self.scaled else 1.0
 
@@ -132,7 +125,7 @@ class GptConfig(Shape, Directed):
         return Gpt(self, readout=False)
 
 
-class Gpt(Causal):
+class Gpt(LanguageModel):
     """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step.
 
     Without ``readout`` it is a body: it has no weights of an output layer.
@@ -162,16 +155,10 @@ class Gpt(Causal):
             for score in others:
                 score.content, score.position = first.content, first.position
 
-    def start(
-        self,
-        source: Tensor | None = None,
-        source_real: Tensor | None = None,
-        rows: int | None = None,
-        capacity: int | None = None,
-    ) -> KVCache:
-        """The state before the first token, with a capacity in tokens. All decoders have these four arguments."""
+    def initial(self, rows: int, capacity: int | None = None) -> KVCache:
+        """The state before the first token, with a capacity in tokens."""
         capacity = check_capacity(capacity, self.config.context, self.config.longest)
-        cache = KVCache(rows or 1, capacity, memory=self.config.memory)
+        cache = KVCache(rows, capacity, memory=self.config.memory)
         return self.stack.with_zero_memory(cache) if self.config.memory_zeros else cache
 
     def start_segments(self, rows: int) -> SegmentStates:

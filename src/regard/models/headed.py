@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import Table
 from regard.data.batches import Batch
-from regard.data.example import Direction
-from regard.models.facts import SharesFacts
+from regard.models.facts import Model, SharesFacts, of_body
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,16 @@ class HeadedConfig(SharesFacts):
     """
 
     causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
 
     body: Annotated[Any, Table("model")]  # the config of a model whose own output layers are left out
     head: Annotated[Any, Table("head")]
+
+    width = of_body("width")
+    filter_sizes = of_body("filter_sizes")
+    segment_kinds = of_body("segment_kinds")
+    position_rows = of_body("position_rows")
+    direction = of_body("direction")
+    reads_words = of_body("reads_words")
 
     @property
     def predicts(self) -> tuple[str, ...]:
@@ -33,19 +38,15 @@ class HeadedConfig(SharesFacts):
 
     @property
     def one_per_text(self) -> bool:
-        return bool(self.head.one_per_text)
-
-    @property
-    def filter_sizes(self) -> tuple[int, ...]:
-        return tuple(self.body.filter_sizes)
+        return self.head.one_per_text
 
     @property
     def tag_sequences(self) -> bool:
-        return bool(self.head.tag_sequences)
+        return self.head.tag_sequences
 
     @property
     def threshold(self) -> float:
-        return float(self.head.threshold)
+        return self.head.threshold
 
     @property
     def longest(self) -> int | None:
@@ -53,34 +54,12 @@ class HeadedConfig(SharesFacts):
         return min(limits, default=None)
 
     @property
-    def width(self) -> int:
-        return int(self.body.width)
-
-    @property
     def input_embedding(self) -> str:
         return f"body.{self.body.input_embedding}"
 
     @property
-    def segment_kinds(self) -> int:
-        return int(self.body.segment_kinds)
-
-    @property
-    def position_rows(self) -> int | None:
-        rows: int | None = self.body.position_rows
-        return rows
-
-    @property
-    def direction(self) -> Direction:
-        direction: Direction = self.body.direction
-        return direction
-
-    @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
         return (*(tuple(f"body.{path}" for path in group) for group in self.body.layer_groups), ("head",))
-
-    @property
-    def reads_words(self) -> bool:  # type: ignore[override]
-        return bool(self.body.reads_words)
 
     def resized(self, width: int) -> HeadedConfig:
         return replace(self, body=self.body.resized(width))
@@ -100,7 +79,7 @@ class HeadedConfig(SharesFacts):
         return Headed(self)
 
 
-class Headed(nn.Module):
+class Headed(Model):
     """A body without its own output layers, and a head."""
 
     def __init__(self, config: HeadedConfig) -> None:
@@ -127,8 +106,7 @@ class Headed(nn.Module):
         positions: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """The states (B, T, D) of every layer of the body at tokens (B, T), the embeddings first."""
-        found: tuple[Tensor, ...] = self.body.layers(tokens, real, segments, positions)
-        return found
+        return self.body.layers(tokens, real, segments, positions)
 
     def readout(self, features: Tensor, real: Tensor | None = None, texts: int = 1) -> Tensor:
         """The logits of the head, given the features (B · texts, T, width) of rows with so many texts each."""

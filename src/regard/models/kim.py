@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
@@ -15,25 +14,18 @@ from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.recurrent import add_layer, real_first
 from regard.mask import zero_padding
-from regard.models.checks import check_config, refuse
-from regard.models.facts import Facts
-from regard.models.layered import Layered
+from regard.models.checks import check_config
+from regard.models.facts import Classifies
+from regard.models.layered import ReadsTokensAlone
 
 INIT = 0.25  # initial embeddings are uniform in ±0.25, about as large as word2vec's (Kim 2014, §3.1)
 
 
 @dataclass(frozen=True)
-class KimConfig(Facts):
+class KimConfig(Classifies):
     """A text classifier: convolutional filters over the n-grams of a text, with max-over-time pooling."""
 
-    causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("class",)
-    one_per_text: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
-    takes_head: ClassVar[bool] = True
     pooling: ClassVar[Literal["max"]] = "max"
-    longest: ClassVar[int | None] = None
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (("embedding", "change"), ("filters",), ("readout_",))
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
@@ -59,10 +51,6 @@ class KimConfig(Facts):
     def width(self) -> int:
         """The number of all filters."""
         return self.filters * len(self.kernels)
-
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
 
     @property
     def filter_sizes(self) -> tuple[int, ...]:
@@ -101,7 +89,7 @@ class MaxNormLinear(nn.Linear):
         return F.linear(x, self.weight if self.training else self.weight * scale, self.bias)
 
 
-class Kim(Layered):
+class Kim(ReadsTokensAlone):
     """Embedding, filters, max over time, dropout, output layer. Without ``readout`` it is a body under another head.
 
     The feature of a filter at a token is ReLU(w · window + b), of the window around the token (eq. 2). The window of a
@@ -124,20 +112,11 @@ class Kim(Layered):
         if readout:
             self.readout_ = MaxNormLinear(config.width, config.labels, config.max_norm)
 
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
         """The feature of each filter at each token: (B, T) → (B, T, width). Padding may be anywhere.
 
         The embeddings and the features are added to ``layers``.
         """
-        refuse("segments", segments)
-        refuse("positions", positions)
         x = self.embedding(tokens)
         if self.change is not None:
             x = torch.cat([x, x + self.change(tokens)], dim=-1)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import Tensor
+
+from regard.models.checks import refuse
+from regard.models.facts import Model
 
 
-class Layered(nn.Module):
+class Layered(Model):
     """A model whose ``features(tokens, real, segments, positions, layers)`` adds the states of each layer to a list."""
 
     features: Callable[..., Tensor]
@@ -26,3 +29,22 @@ class Layered(nn.Module):
         found: list[Tensor] = []
         self.features(tokens, real, segments, positions, found)
         return tuple(found)
+
+
+class ReadsTokensAlone(Layered):
+    """A model without segments and positions. A subclass has ``states(tokens, real, layers)``, its features."""
+
+    states: Callable[..., Tensor]
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) of the last layer at tokens (B, T)."""
+        refuse("segments", segments)
+        refuse("positions", positions)
+        return self.states(tokens, real, layers)

@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import add_layer
 from regard.mask import CAUSAL, zero_padding
-from regard.models.causal import Causal
+from regard.models.causal import LanguageModel
 from regard.models.checks import check_config, resized_embed
 from regard.models.directions import Directed
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
@@ -26,9 +26,6 @@ from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 class LstmnConfig(Directed):
     """A recurrent language model that attends to all its earlier states instead of keeping one vector."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
@@ -54,10 +51,6 @@ class LstmnConfig(Directed):
     def longest(self) -> int:
         """The most tokens that the model reads."""
         return self.context
-
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
 
     @property
     def longest_target(self) -> int:
@@ -93,7 +86,7 @@ class LstmnState:
         return spare
 
 
-class Lstmn(Causal):
+class Lstmn(LanguageModel):
     """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10).
 
     Without ``readout`` it is a body: it has no output layer.
@@ -108,28 +101,15 @@ class Lstmn(Causal):
         self.gates = nn.Linear(config.embed + config.width, 4 * config.width)
         self.readout_ = nn.Linear(config.width, config.vocab) if readout else None
 
-    def start(
-        self,
-        source: Tensor | None = None,
-        source_real: Tensor | None = None,
-        rows: int | None = None,
-        capacity: int | None = None,
-    ) -> LstmnState:
-        """The state before the first token, with a capacity in tokens.
-
-        All decoders have these four arguments; the first two are for models that read a source.
-        """
-        rows, width, like = rows or 1, self.config.width, self.gates.weight
+    def initial(self, rows: int, capacity: int | None = None) -> LstmnState:
+        """The state before the first token, with a capacity in tokens."""
+        width, like = self.config.width, self.gates.weight
         slot = Memory(self.attention.score.keys(like.new_zeros(1, 1, width)), like.new_zeros(1, 1, 2 * width))
         used = torch.zeros((), dtype=torch.long, device=like.device)
         return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, 0, like.new_zeros(rows, width))
 
     def advance(
-        self,
-        tokens: Tensor,
-        state: LstmnState,
-        real: Tensor | None = None,
-        layers: list[Tensor] | None = None,
+        self, tokens: Tensor, state: LstmnState, real: Tensor | None = None, layers: list[Tensor] | None = None
     ) -> tuple[Tensor, LstmnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 

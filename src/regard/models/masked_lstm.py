@@ -13,9 +13,9 @@ from regard.data.batches import Batch
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
+from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.facts import Facts
-from regard.models.layered import Layered
+from regard.models.layered import ReadsTokensAlone
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,8 @@ class MaskedLstmConfig(Facts):
     """A recurrent network that reads a text with masks in both directions. The state of a place has read its mask."""
 
     causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("masked",)
     takes_head: ClassVar[bool] = True
-    longest: ClassVar[int | None] = None
     tied: ClassVar[bool] = True
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
@@ -42,8 +40,9 @@ class MaskedLstmConfig(Facts):
         check_shared_width(self.width)
 
     @property
-    def token_vocab(self) -> int:
-        return self.vocab
+    def embedding_scale(self) -> float:
+        """As in Vaswani et al. 2017, section 3.4: an embedding that suits the output layer is small for the input."""
+        return float(self.embed**0.5)
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -60,7 +59,7 @@ class MaskedLstmConfig(Facts):
         return MaskedLstm(self, readout=False)
 
 
-class MaskedLstm(Layered):
+class MaskedLstm(ReadsTokensAlone):
     """Embedding, a recurrent network of two directions, and a projection of its states to the width of embeddings.
 
     Without ``readout`` it is a body: it has no projection.
@@ -77,18 +76,9 @@ class MaskedLstm(Layered):
         self.join = nn.Linear(config.width, config.embed) if readout else None
         self.bias = nn.Parameter(torch.zeros(config.vocab)) if readout else None
 
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
         """The states (B, T, width) at tokens (B, T); the embeddings and the states of each layer go to ``layers``."""
-        refuse("segments", segments)
-        refuse("positions", positions)
-        x = zero_padding(self._drop(self.embedding(tokens)), real)
+        x = zero_padding(self._drop(self.embedding(tokens) * self.config.embedding_scale), real)
         add_layer(layers, x)
         states, _ = self.encoder(x, real, layers)
         return self._drop(states)

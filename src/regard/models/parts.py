@@ -35,8 +35,4 @@ def source_reads(module: Any) -> list[str]:
     """The names on a tape of all attentions to the source, from the lowest layer up."""
     turns = {path: attention.shared_by for path, attention in attentions(module).items()}
     paths = [path for path, part in parts(module).items() if part == "cross"]
-    return [name for path in paths for name in _turns(path, turns[path])]
-
-
-def _turns(path: str, turns: int) -> list[str]:
-    return [path] if turns == 1 else [f"{path}[{turn}]" for turn in range(turns)]
+    return [path if turns[path] == 1 else f"{path}[{turn}]" for path in paths for turn in range(turns[path])]

@@ -263,8 +263,7 @@ class EncoderDecoder(Causal):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts, …)."""
-        states: Tensor = self.encoder(source, source_real).states
-        return states
+        return self.encoder(source, source_real).states
 
     def layers(  # type: ignore[override]
         self, source: Tensor, source_real: Tensor | None = None

@@ -20,7 +20,7 @@ from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, dropout_mask, variational_dropout
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
-from regard.models.causal import Causal
+from regard.models.causal import LanguageModel
 from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
@@ -30,14 +30,10 @@ from regard.models.facts import TEXT_OR_NUMBERS
 class RecurrentLmConfig(Directed):
     """A recurrent language model without attention; `model=rnn`, `model=lstm` and `model=gru` choose the cell."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
     takes_numbers: ClassVar[bool] = True
     carries: ClassVar[bool] = True
-    longest: ClassVar[int | None] = None
     sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
@@ -71,10 +67,6 @@ class RecurrentLmConfig(Directed):
         if self.embedding_dropout and self.numbers:
             raise UserError(f"model.embedding_dropout={self.embedding_dropout}: the data has numbers; leave it at 0.")
 
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
-
     def resized(self, width: int) -> Self:
         embed = width if self.tied else resized_embed(self, width)
         return replace(self, width=width, embed=embed, hidden=round(self.hidden * width / self.width))
@@ -100,7 +92,7 @@ class RecurrentLmState:
         return RecurrentLmState(self.hidden[rows])
 
 
-class RecurrentLm(Causal):
+class RecurrentLm(LanguageModel):
     """Embedding, recurrent stack, output layer. Without ``readout`` it is a body: it has no output layer."""
 
     def __init__(self, config: RecurrentLmConfig, readout: bool = True) -> None:
@@ -119,26 +111,12 @@ class RecurrentLm(Causal):
         )
         self.readout_ = output_layer(config) if readout else None
 
-    def start(
-        self,
-        source: Tensor | None = None,
-        source_real: Tensor | None = None,
-        rows: int | None = None,
-        capacity: int | None = None,
-    ) -> RecurrentLmState:
-        """The state before the first token: zeros. All decoders have these four arguments; only `rows` matters here."""
-        return RecurrentLmState(self.rnn.zeros(rows or 1, next(self.parameters())))
-
-    def start_segments(self, rows: int) -> RecurrentLmState:
-        """The state before the first segment of training."""
-        return self.start(rows=rows)
+    def initial(self, rows: int, capacity: int | None = None) -> RecurrentLmState:
+        """The state before the first token: zeros."""
+        return RecurrentLmState(self.rnn.zeros(rows, next(self.parameters())))
 
     def advance(
-        self,
-        tokens: Tensor,
-        state: RecurrentLmState,
-        real: Tensor | None = None,
-        layers: list[Tensor] | None = None,
+        self, tokens: Tensor, state: RecurrentLmState, real: Tensor | None = None, layers: list[Tensor] | None = None
     ) -> tuple[Tensor, RecurrentLmState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 

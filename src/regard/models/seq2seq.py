@@ -11,7 +11,7 @@ Departures from the papers:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
@@ -22,19 +22,15 @@ from regard.errors import UserError
 from regard.layers.recurrent import KERNELS, Recurrent, padding_last
 from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.encoder import RecurrentEncoder
-from regard.models.facts import Facts
+from regard.models.facts import Translates
 from regard.models.recurrent_decoders import DECODERS, EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, WINDOWS, check_score
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig(Facts):
+class Seq2SeqConfig(Translates):
     """A recurrent encoder–decoder."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = True
-    predicts: ClassVar[tuple[str, ...]] = ("target",)
-    sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
     input_embedding: ClassVar[str] = "encoder.embedding"
     longest_setting: ClassVar[str] = "capacity"
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
@@ -74,10 +70,6 @@ class Seq2SeqConfig(Facts):
     def longest(self) -> int:
         """The most tokens that the model reads."""
         return self.capacity
-
-    @property
-    def token_vocab(self) -> int:
-        return self.target_vocab
 
     @property
     def query(self) -> Literal["before", "state", "layer"]:

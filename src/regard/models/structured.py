@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
@@ -15,22 +14,16 @@ from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
-from regard.models.facts import Facts
-from regard.models.layered import Layered
+from regard.models.checks import check_config, check_shared_width, resized_embed
+from regard.models.facts import Classifies
+from regard.models.layered import ReadsTokensAlone
 from regard.scores import Dot
 
 
 @dataclass(frozen=True)
-class StructuredConfig(Facts):
+class StructuredConfig(Classifies):
     """A text classifier: bidirectional recurrent states, pooled by several learned attention queries (hops)."""
 
-    causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("class",)
-    one_per_text: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
-    takes_head: ClassVar[bool] = True
     pooling: ClassVar[Literal["mean"]] = "mean"
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("embedding",),
@@ -54,15 +47,6 @@ class StructuredConfig(Facts):
         check_shared_width(self.width)
 
     @property
-    def longest(self) -> int | None:
-        """The most tokens that the model can read: no limit."""
-        return None
-
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
-
-    @property
     def attention_rows(self) -> tuple[str, ...]:
         return tuple(f"hop {number}" for number in range(1, self.hops + 1))
 
@@ -77,7 +61,7 @@ class StructuredConfig(Facts):
         return Structured(self, readout=False)
 
 
-class Structured(Layered):
+class Structured(ReadsTokensAlone):
     """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (Lin et al. 2017, eq. 6-7). The rows of W₂ are queries, one for each hop.
 
     Without ``readout`` it is a body: the encoder alone.
@@ -109,20 +93,11 @@ class Structured(Layered):
     def forward(self, batch: Batch) -> Tensor:
         return self.readout(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
 
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
         """The states (B, T, width) of the encoder at tokens (B, T).
 
         The embeddings and the states of each layer are added to ``layers``.
         """
-        refuse("segments", segments)
-        refuse("positions", positions)
         x = self._drop(self.embedding(tokens))
         add_layer(layers, x)
         states, _ = self.encoder(x, real, layers)

@@ -17,7 +17,7 @@ from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
 from regard.layers.recurrent import add_layer, real_first
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
-from regard.models.causal import Causal
+from regard.models.causal import LanguageModel
 from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
@@ -29,14 +29,10 @@ FARTHEST = 2**20  # positions of a receptive field; the state of a model has as 
 class TcnConfig(Directed):
     """A temporal convolutional network, as a language model or as the body under a head."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = False
-    predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
     takes_numbers: ClassVar[bool] = True
     carries: ClassVar[bool] = True
-    longest: ClassVar[int | None] = None
     sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
@@ -64,10 +60,6 @@ class TcnConfig(Directed):
         if not 0 <= self.embedding_dropout < 1:
             raise UserError(f"model.embedding_dropout={self.embedding_dropout}: must be at least 0 and below 1")
         check_vocabulary(self)
-
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
 
     @property
     def receptive_field(self) -> int:
@@ -124,7 +116,7 @@ class TemporalBlock(nn.Module):
         return F.dropout1d(x, self.dropout, self.training)
 
 
-class Tcn(Causal):
+class Tcn(LanguageModel):
     """Embedding, temporal blocks, output layer. Without ``readout`` it is a body: it has no output layer."""
 
     def __init__(self, config: TcnConfig, readout: bool = True) -> None:
@@ -138,27 +130,13 @@ class Tcn(Causal):
         )
         self.readout_ = output_layer(config) if readout else None
 
-    def start(
-        self,
-        source: Tensor | None = None,
-        source_real: Tensor | None = None,
-        rows: int | None = None,
-        capacity: int | None = None,
-    ) -> TcnState:
-        """The state before the first token: zeros. All decoders have these four arguments; only `rows` matters here."""
+    def initial(self, rows: int, capacity: int | None = None) -> TcnState:
+        """The state before the first token: zeros."""
         convolutions = (part for part in self.blocks.modules() if isinstance(part, CausalConvolution))
-        return TcnState(tuple(one.zeros(rows or 1) for one in convolutions))
-
-    def start_segments(self, rows: int) -> TcnState:
-        """The state before the first segment of training."""
-        return self.start(rows=rows)
+        return TcnState(tuple(one.zeros(rows) for one in convolutions))
 
     def advance(
-        self,
-        tokens: Tensor,
-        state: TcnState,
-        real: Tensor | None = None,
-        layers: list[Tensor] | None = None,
+        self, tokens: Tensor, state: TcnState, real: Tensor | None = None, layers: list[Tensor] | None = None
     ) -> tuple[Tensor, TcnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.attention import Memory
 from regard.errors import UserError, nearest
@@ -18,7 +19,8 @@ from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape, Stack, resized_widths, scaled_inner
 from regard.mask import EVERYTHING, Mask
-from regard.models.causal import Causal
+from regard.models.causal import Causal, causal_features
+from regard.models.checks import refuse
 from regard.models.facts import Facts
 
 SHARED = ("all", "sides", "target", "none")
@@ -35,6 +37,7 @@ class TransformerConfig(Shape, Facts):
     takes_padding: ClassVar[bool] = True
     takes_positions: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
     embedding_width: ClassVar[str] = "width"
 
     source_vocab: int = 0  # size of the source vocabulary; 0: taken from the source tokenizer
@@ -48,7 +51,7 @@ class TransformerConfig(Shape, Facts):
     shared: str = "target"
     scaled: bool = True  # token embeddings are multiplied by √width
     readout_bias: bool = False  # whether the output layer has a bias
-    readout_scale: float = 1.0  # the last states are multiplied by this before the output layer
+    readout_scale: float = 1.0  # the last states are multiplied by this before the output layer; 0: by 1 / √width
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,10 +81,6 @@ class TransformerConfig(Shape, Facts):
         )
 
     @property
-    def token_vocab(self) -> int:
-        return self.target_vocab
-
-    @property
     def input_embedding(self) -> str:
         return "embedding.tokens" if self.shared in ("all", "sides") else "source_embedding.tokens"
 
@@ -96,22 +95,33 @@ class TransformerConfig(Shape, Facts):
         inner = (self.layers * self.inner + decoder.layers * decoder.inner) / layers
         near, share = resized_widths(self, width, lcm(self.heads, decoder.heads), attentions, inner)
         decoder_inner = scaled_inner(self.decoder_inner, share) if self.decoder_inner else 0
-        scale = self.readout_scale * sqrt(self.width / near) if self.readout_scale != 1 else 1.0  # T5 has 1 / √width
-        return replace(
-            self,
-            width=near,
-            inner=scaled_inner(self.inner, share),
-            decoder_inner=decoder_inner,
-            readout_scale=scale,
-        )
+        return replace(self, width=near, inner=scaled_inner(self.inner, share), decoder_inner=decoder_inner)
+
+    @property
+    def readout_factor(self) -> float:
+        """The factor of the last states: `readout_scale`, or else 1 / √width, as in T5."""
+        return self.readout_scale or self.width**-0.5
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
         embeddings = ("embedding", "source_embedding")
         return (embeddings, *self.stack_groups("encoder"), *self.decoder.stack_groups("decoder"), ("readout_",))
 
+    def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> Self:
+        """The settings with the sizes of the fields; under a head, both sides read the text."""
+        both = dict.fromkeys(("source", "target"), sizes["text"]) if "text" in sizes else {}
+        return super().with_sizes({**sizes, **both}, padded)
+
+    def without_readout(self) -> Self:
+        """The settings of a body, which has no output layer."""
+        shared = {"sides": "all", "none": "target"}.get(self.shared, self.shared)
+        return replace(self, shared=shared, readout_bias=False)
+
     def build(self) -> Transformer:
         return Transformer(self)
+
+    def build_body(self) -> Transformer:
+        return Transformer(self.without_readout())
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +167,7 @@ class Transformer(Causal):
         self.readout_bias = nn.Parameter(torch.zeros(config.target_vocab)) if config.readout_bias else None
         init_weights(self)
         # The logits start with a variance near one, whatever the scale: T5's embeddings start with deviation 1.
-        nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_scale)
+        nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_factor)
 
     def encode(self, source: Tensor, source_real: Tensor | None = None, layers: list[Tensor] | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts); the states of each layer are added to ``layers``."""
@@ -166,10 +176,34 @@ class Transformer(Causal):
         x = embedding(source, real_positions(source, source_real))
         return self.encoder(x, source_real, layers=layers)
 
-    def layers(  # type: ignore[override]
-        self, source: Tensor, source_real: Tensor | None = None
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) of the decoder at a text (B, T) that both sides read: for a body under a head.
+
+        The decoder starts with token 0, as that of T5, and is one token behind: its state at a token has read the
+        tokens before it, and attends to the whole text in the encoder (Lewis et al. 2020, §3.1, of BART).
+        """
+        before = F.pad(tokens[:, :-1], (1, 0))
+        if real is not None:
+            before = before.masked_fill(~F.pad(real[:, :-1], (1, 0)), 0)  # with padding on the left, the start is later
+        return causal_features(self, before, real, tokens, real, segments, positions, layers)
+
+    def layers(
+        self,
+        source: Tensor,
+        source_real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """The states (B, Ts, D) of every layer of the encoder at a source (B, Ts), the embeddings first."""
+        refuse("segments", segments)
+        refuse("positions", positions)
         found: list[Tensor] = []
         self.encode(source, source_real, found)
         return tuple(found)
@@ -199,8 +233,8 @@ class Transformer(Causal):
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
-        if self.config.readout_scale != 1.0:
-            features = features * self.config.readout_scale
+        if self.config.readout_factor != 1.0:
+            features = features * self.config.readout_factor
         weight = self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight
         return Product(features, weight, self.readout_bias)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.models.facts import Facts
+from regard.models.facts import Facts, Model
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,8 @@ class WordVectorsConfig(Facts):
     """The vectors of a file: one table."""
 
     causal: ClassVar[bool] = False
-    reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("words",)
     learns_by: ClassVar[str] = "nothing"
-    longest: ClassVar[int | None] = None
     embedding_width: ClassVar[str] = "width"
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
@@ -32,10 +30,6 @@ class WordVectorsConfig(Facts):
     def __post_init__(self) -> None:
         if self.width < 1:
             raise UserError(f"model.width={self.width}: give 1 or more, such as 100.")
-
-    @property
-    def token_vocab(self) -> int:
-        return self.vocab
 
     def build(self) -> WordVectors:
         return WordVectors(self)
@@ -77,7 +71,7 @@ class GloveConfig(WordVectorsConfig):
         return Glove(self)
 
 
-class WordVectors(nn.Module):
+class WordVectors(Model):
     """A table with a vector for each word. The rows of special tokens are zeros."""
 
     def __init__(self, config: WordVectorsConfig) -> None:

@@ -18,29 +18,35 @@ from regard.objectives.sequence import Exposure, TeacherForcing, exposure
 from regard.objectives.spans import SpanCorruption
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
+# The names of objectives in settings and in recipe.json.
+OBJECTIVES: dict[str, type[Objective]] = {
+    "teacher": TeacherForcing,
+    "regularised": RegularisedActivations,
+    "counts": Counting,
+    "professor": ProfessorForcing,
+    "guided": GuidedAlignment,
+    "masked": MaskedTokens,
+    "replaced": ReplacedTokens,
+    "spans": SpanCorruption,
+    "classify": Classification,
+    "regression": Regression,
+    "binary": BinaryAnswers,
+    "recall": Recall,
+    "answer": SpanAnswers,
+    "contrastive": Contrastive,
+    "captioning": Captioning,
+    "hard": HardAttention,
+    "context": ContextSampling,
+    "negative": NegativeSampling,
+    "hierarchical": HierarchicalSoftmax,
+    "glove": GloveSquares,
+}
+
+# fmt: off
 __all__ = [
-    "BinaryAnswers",
-    "Captioning",
-    "Classification",
-    "ContextSampling",
-    "Contrastive",
-    "Counting",
-    "Exposure",
-    "GloveSquares",
-    "GuidedAlignment",
-    "HardAttention",
-    "HierarchicalSoftmax",
-    "LossModule",
-    "MaskedTokens",
-    "NegativeSampling",
-    "Objective",
-    "ProfessorForcing",
-    "Recall",
-    "Regression",
-    "RegularisedActivations",
-    "ReplacedTokens",
-    "SpanAnswers",
-    "SpanCorruption",
-    "TeacherForcing",
-    "exposure",
+    "OBJECTIVES", "BinaryAnswers", "Captioning", "Classification", "ContextSampling", "Contrastive", "Counting",
+    "Exposure", "GloveSquares", "GuidedAlignment", "HardAttention", "HierarchicalSoftmax", "LossModule", "MaskedTokens",
+    "NegativeSampling", "Objective", "ProfessorForcing", "Recall", "Regression", "RegularisedActivations",
+    "ReplacedTokens", "SpanAnswers", "SpanCorruption", "TeacherForcing", "exposure",
 ]
+# fmt: on

@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
-
 from regard.data.batches import Batch
 from regard.objectives.loss import cross_entropy
 from regard.objectives.objective import Objective, Sums
@@ -21,10 +19,8 @@ class SpanAnswers(Objective):
     heads: ClassVar[tuple[str, ...]] = ("span",)
     measures: ClassVar[tuple[str, ...]] = ("right",)
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         logits = model(batch).masked_fill(~batch["allowed"][..., None], -math.inf)  # (B, T, 2)
         targets = batch["targets"]  # (B, 2)
         nll = cross_entropy(logits.mT.flatten(0, 1), targets.flatten()) / 2
-        return {"nll": nll, "right": (logits.argmax(1) == targets).all(-1).sum()}, None
+        return {"nll": nll, "right": (logits.argmax(1) == targets).all(-1).sum()}

@@ -53,21 +53,18 @@ class Captioning(Objective):
                 "objective=captioning: trains soft attention, and model.attention=hard; set objective=hard."
             )
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         names = source_reads(model) if self.doubly else []
         with watch(model, [path_of(name) for name in names]) as watched:
             features, _ = forced(model, batch)
         tables = [watched.weights[name] for name in names]  # (B, [H,] T, cells)
         tables = [table.mean(dim=1) if table.dim() == 4 else table for table in tables]
-        sums = {
+        return {
             "nll": token_loss(model, features, batch["targets"], self.smoothing),
             "doubly": sum(
                 (doubly_stochastic(table, batch["targets"] != IGNORED) for table in tables), features.new_zeros(())
             ),
         }
-        return sums, None
 
 
 def doubly_stochastic(weights: Tensor, real: Tensor) -> Tensor:

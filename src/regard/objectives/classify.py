@@ -133,16 +133,13 @@ class Recall(Objective):
     heads: ClassVar[tuple[str, ...]] = ("tag",)
     measures: ClassVar[tuple[str, ...]] = ("right", "recalled", "recallable")
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         targets = batch["targets"]  # (B, T)
         logits, recallable = model(batch), targets > 0
         right = logits.argmax(dim=-1) == targets
-        sums = {
+        return {
             "nll": cross_entropy(logits.flatten(0, -2), targets.flatten()),
             "right": right.sum(),
             "recalled": (right & recallable).sum(),
             "recallable": recallable.sum(),
         }
-        return sums, None

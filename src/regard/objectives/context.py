@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batches import IGNORED, Batch
@@ -36,16 +36,14 @@ class ContextSampling(Objective):
     The loss of an evaluation is the expectation over the noise, so that it does not depend on random numbers.
     """
 
-    negatives: int = 10  # noise words of each place
+    negatives: int = 10  # number of noise words for each place
     heads: ClassVar[tuple[str, ...]] = ("context",)
 
     def __post_init__(self) -> None:
         if self.negatives < 1:
             raise UserError(f"objective.negatives={self.negatives}: give 1 or more, such as 10.")
 
-    def __call__(
-        self, model: ContextModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: ContextModel, batch: Batch) -> Sums:
         targets = batch["targets"].flatten()  # (N,)
         contexts = model.features(batch["tokens"], batch.visible("tokens")).flatten(0, 1)  # (N, W)
         words, noise = model.target.weight, model.log_noise().exp()
@@ -57,4 +55,4 @@ class ContextSampling(Objective):
         else:
             parts = [F.logsigmoid(-F.linear(part, words)) @ noise.to(words.dtype) for part in contexts.split(CHUNK)]
             found = found + self.negatives * torch.cat(parts)
-        return {"nll": -found.masked_fill(targets == IGNORED, 0.0).sum()}, None
+        return {"nll": -found.masked_fill(targets == IGNORED, 0.0).sum()}

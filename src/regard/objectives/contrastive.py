@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
@@ -25,7 +25,7 @@ class Contrastive(Objective):
     """
 
     temperature: float = 0.05  # number by which cosines are divided: a small one makes the nearest negatives count most
-    symmetric: bool = False  # whether the first text is also to be found from the second one, with half the weight each
+    symmetric: bool = False  # whether the loss also has the direction from second to first; each has half the weight
     heads: ClassVar[tuple[str, ...]] = ("vector",)
     measures: ClassVar[tuple[str, ...]] = ("right",)
     compares_rows: ClassVar[bool] = True
@@ -34,9 +34,7 @@ class Contrastive(Objective):
         if not 0 < self.temperature < math.inf:
             raise UserError(f"objective.temperature={self.temperature}: give a number above 0, such as 0.05.")
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         targets, negatives = batch["targets"], batch["negatives"]  # (B,), (B, (C−1)·B)
         vectors = F.normalize(at_least_float32(model(batch)), dim=-1)  # (B·C, width)
         texts = vectors.unflatten(0, (len(targets), -1)).transpose(0, 1)  # (C, B, width)
@@ -45,7 +43,7 @@ class Contrastive(Objective):
         if self.symmetric:
             back = self._logits(texts[1], texts[0], negatives[:, : len(targets)])
             nll = (nll + cross_entropy(back, targets)) / 2
-        return {"nll": nll, "right": (logits.argmax(1) == targets).sum()}, None
+        return {"nll": nll, "right": (logits.argmax(1) == targets).sum()}
 
     def _logits(self, texts: Tensor, others: Tensor, negatives: Tensor) -> Tensor:
         """The cosines (B, N) of texts with their own text, at place i of row i, and with their negatives."""

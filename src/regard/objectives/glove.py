@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import Batch
 from regard.data.cooccurrence import Cells, cooccurrences, most_cells
@@ -35,10 +35,10 @@ class GloveSquares(Objective):
     learns_by: ClassVar[str] = "cooccurrences"
     plan_settings: ClassVar[tuple[str, ...]] = SCHEDULE
 
-    window: int = 10  # the most words between which pairs are counted, on each side
+    window: int = 10  # the largest distance of two words that are counted as a pair, in words
     x_max: float = 100.0  # the count from which a cell has the full weight
     alpha: float = 0.75  # the power of the weight
-    workers: int = 1  # CPU processes that share the matrices. One: a resumed run has equal bits; several: it has not
+    workers: int = 1  # CPU processes that share the matrices; a resumed run is bit-equal with one, not with several
 
     def __post_init__(self) -> None:
         if not 1 <= self.window <= 100:
@@ -60,9 +60,7 @@ class GloveSquares(Objective):
     def trainer(self, model: Glove, batches: Any, plan: Any, rate: Rate) -> GloveTrainer:
         return GloveTrainer(self, model, batches, plan, rate)
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         raise UserError("the trainer computes the loss: it needs the counts of the text.")
 
 

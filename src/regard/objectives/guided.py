@@ -69,9 +69,7 @@ class GuidedAlignment(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"], "alignment": batch.counts["alignment"]}
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         name = self._attention(model)
         with watch(model, path_of(name)) as watched:
             features, _ = forced(model, batch)
@@ -79,11 +77,10 @@ class GuidedAlignment(Objective):
         if weights.dim() == 4:
             heads = self.align_heads or range(weights.shape[1])
             weights = torch.stack([weights[:, head] for head in heads]).mean(dim=0)  # (B, T, Ts)
-        sums = {
+        return {
             "nll": token_loss(model, features, batch["targets"], self.smoothing),
             "alignment": alignment_loss(weights, batch["alignment"]),
         }
-        return sums, None
 
     def _attention(self, model: nn.Module) -> str:
         """The name of the attention that follows the links."""

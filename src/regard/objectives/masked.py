@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import IGNORED, Batch, Corruption
 from regard.data.boundaries import sentence_ends, word_bounds
@@ -97,16 +97,14 @@ class MaskedTokens(Objective):
 
     def modules(self, model: Any, fields: Mapping[str, Field]) -> None:
         """No modules. Refuses a question about sentences to a model without the output layer for it."""
-        if self.sentences != "none" and not model.config.judges_sentences:
+        if self.sentences != "none" and not model.config.predicts_sentences:
             cure = "set model.outputs=masked,pooled,next (model=bert), or objective.sentences=none"
             raise UserError(f"objective.sentences={self.sentences}: the model has no output layer for it; {cure}.")
 
     def count(self, batch: Batch) -> dict[str, int]:
         return {name: batch.counts["next" if name == "sentences" else "targets"] for name in self.weights}
 
-    def __call__(
-        self, model: BidirectionalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: BidirectionalModel, batch: Batch) -> Sums:
         """The loss of the masked positions, and of the question about sentences.
 
         Only masked positions are projected to the vocabulary. Every row gives the same number of positions, some with
@@ -129,4 +127,4 @@ class MaskedTokens(Objective):
             answers: Tensor = model.follows(features)  # type: ignore[attr-defined]
             sums["sentences"] = cross_entropy(answers, batch["next"])
             sums["sentences_right"] = (answers.argmax(1) == batch["next"]).sum()
-        return sums, None
+        return sums

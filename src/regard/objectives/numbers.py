@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
@@ -39,9 +38,7 @@ class Regression(Objective):
         if self.language:
             check_predicts_next(model)
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         targets, sums = batch["targets"], {}  # (B,), NaN: counts for nothing
         if self.language:
             numbers, sums["language"] = logits_and_language(model, batch)
@@ -49,7 +46,7 @@ class Regression(Objective):
             numbers = model(batch)
         error = numbers - targets  # in float32 or better, as the targets are
         total = error.masked_fill(targets.isnan(), 0.0).square().sum()
-        return {"nll": total, "squared": total.detach(), **sums}, None
+        return {"nll": total, "squared": total.detach(), **sums}
 
 
 @dataclass(frozen=True)
@@ -61,13 +58,11 @@ class BinaryAnswers(Objective):
 
     heads: ClassVar[tuple[str, ...]] = ("keys", "labels")
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         targets = batch["targets"]  # (B, labels) or (B, T, keys) of 0 and 1, NaN: counts for nothing
         padding = targets.isnan()
         logits = model(batch)
         precise = torch.promote_types(logits.dtype, targets.dtype)
         logits, targets = (each.to(precise).masked_fill(padding, 0.0) for each in (logits, targets))
         nll = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-        return {"nll": torch.sum(nll.masked_fill(padding, 0.0))}, None
+        return {"nll": torch.sum(nll.masked_fill(padding, 0.0))}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch, Corruption
 from regard.data.fields import Field
+from regard.errors import UserError
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
 
@@ -219,6 +220,10 @@ class Objective(Protocol):
         """The number of summands of each term."""
         return dict.fromkeys(self.weights, batch.counts["targets"])
 
+    def sums(self, model: Any, batch: Batch) -> Sums:
+        """The sum of each term over the batch, of an objective that needs the model and the batch alone."""
+        raise UserError(f"{type(self).__name__}: an objective needs sums(model, batch), or a __call__ of its own.")
+
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, Any]:
@@ -227,7 +232,7 @@ class Objective(Protocol):
         `own` is the result of `modules`. `state` is what the batch before returned if this batch continues it
         (`Batch.segment`), else None. An objective that carries nothing returns None.
         """
-        ...
+        return self.sums(model, batch), None
 
 
 class LossModule(nn.Module):

@@ -96,8 +96,7 @@ class Discriminator(nn.Module):
         back, _ = self.back(shrunk.take_along_dim(last_first(real)[..., None], dim=1))  # from the end of each row
         both = torch.cat([forth, back], dim=-1) * real[:, :, None]  # (B, T, 2D); the mean does not depend on the order
         mean = both.sum(dim=1) / real.sum(dim=1, keepdim=True).clamp_min(1)
-        logits: Tensor = self.verdict(mean)[:, 0]
-        return logits
+        return self.verdict(mean)[:, 0]
 
 
 @contextmanager

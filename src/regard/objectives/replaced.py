@@ -49,8 +49,8 @@ class ReplacedTokens(Objective):
     """
 
     part: float = 0.15  # the fraction of a text's tokens that the generator predicts, rounded up; special tokens count
-    places: Literal["all", "masked"] = "all"  # the places whose tokens are judged: all, or those of the generator alone
-    weight: float = 50.0  # the weight of the loss of these judgements; that of the generator's loss is 1
+    places: Literal["all", "masked"] = "all"  # the places of the loss: all, or only those that the generator fills
+    weight: float = 50.0  # the weight of the model's loss; that of the generator's loss is 1
     width: float = 0.25  # the width of the generator, as a fraction of the model's; so are its heads and inner width
     layers: int = 0  # the number of blocks of the generator; 0: as many as the model has
     heads: ClassVar[tuple[str, ...]] = ("replaced",)
@@ -97,8 +97,8 @@ class ReplacedTokens(Objective):
         return MaskAndDraw(MaskedTokens(self.part, kept=0.0, random=0.0).corruption(fields))
 
     def count(self, batch: Batch) -> dict[str, int]:
-        judged = batch.counts["tokens" if self.places == "all" else "targets"]
-        return {"nll": judged, "generator": batch.counts["targets"]}
+        counted = batch.counts["tokens" if self.places == "all" else "targets"]
+        return {"nll": counted, "generator": batch.counts["targets"]}
 
     def __call__(
         self, model: Bert, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
@@ -109,13 +109,13 @@ class ReplacedTokens(Objective):
         text, product, masked = self.replace(model, batch, own)
         logits = at_least_float32(model.replaced(model.features(text, real, segments)))  # (B, T)
         replaced = (targets != IGNORED) & (text != targets)
-        judged = batch.real["tokens"] if self.places == "all" else targets != IGNORED
-        flagged = (logits > 0) & judged
-        losses = F.binary_cross_entropy_with_logits(logits, replaced.to(logits), judged.to(logits), reduction="sum")
+        counted = batch.real["tokens"] if self.places == "all" else targets != IGNORED
+        flagged = (logits > 0) & counted
+        losses = F.binary_cross_entropy_with_logits(logits, replaced.to(logits), counted.to(logits), reduction="sum")
         sums = {
             "nll": losses,
             "generator": product_loss(product, masked),
-            "right": ((flagged == replaced) & judged).sum(),
+            "right": ((flagged == replaced) & counted).sum(),
             "replaced": replaced.sum(),
             "flagged": flagged.sum(),
             "detected": (flagged & replaced).sum(),
@@ -129,7 +129,7 @@ class ReplacedTokens(Objective):
         places, so that shapes depend only on the width.
         """
         if not isinstance(own, Generator):
-            raise UserError("there is no generator whose tokens the model could judge; name a run of ELECTRA.")
+            raise UserError("this ELECTRA has no generator, which an evaluation needs; name a run of ELECTRA.")
         tokens, targets = batch["tokens"], batch["targets"]  # (B, T)
         most = max(1, int(masked_count(np.array([targets.shape[1]]), self.part)[0]))
         places = (targets != IGNORED).int().topk(most, dim=1).indices  # (B, K)

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from torch import nn
+from typing import ClassVar
 
 from regard.data.batches import Batch
 from regard.data.fields import Field, TextField
@@ -41,7 +39,7 @@ class SpanCorruption(Objective):
         special = source.tokenizer.special_tokens
         if len(special.sentinels) < 2:
             names = f"{sentinel(0)}, {sentinel(1)} …"
-            cure = "start from a model whose tokenizer has them, such as T5, or leave from= out to train a tokenizer"
+            cure = "take one that has them, such as that of a T5, or leave from= and data.tokenizer= out to train one"
             raise UserError(f"the tokenizer has no sentinels ({names}), which stand for hidden spans; {cure}.")
         around, of_target = source.wrap([-1]), target.wrap([-1])
         begins, ends = of_target.index(-1), of_target.index(-1) + 1
@@ -55,8 +53,6 @@ class SpanCorruption(Objective):
             span=self.span,
         )
 
-    def __call__(
-        self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: CausalModel, batch: Batch) -> Sums:
         features, _ = forced(model, batch)
-        return {"nll": token_loss(model, features, batch["targets"], self.smoothing)}, None
+        return {"nll": token_loss(model, features, batch["targets"], self.smoothing)}

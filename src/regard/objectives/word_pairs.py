@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
@@ -81,9 +81,9 @@ class WordPairs(Objective):
     plan_settings: ClassVar[tuple[str, ...]] = SCHEDULE
     block: ClassVar[int]  # centres of a block
 
-    window: int = 5  # the most words on each side of a word that are its context; each word draws 1 to this many
+    window: int = 5  # the largest number of context words on each side; each word draws a number up to this one
     sample: float = 1e-3  # t: a word of frequency f stays in the text with probability √(t/f) + t/f; 0: all stay
-    workers: int = 1  # CPU processes that share the matrices. One: a resumed run has equal bits; several: it has not
+    workers: int = 1  # CPU processes that share the matrices; a resumed run is bit-equal with one, not with several
 
     def __post_init__(self) -> None:
         if not 1 <= self.window <= 100:
@@ -100,9 +100,7 @@ class WordPairs(Objective):
     def trainer(self, model: Skipgram, batches: Any, plan: Any, rate: Rate) -> PairTrainer:
         return PairTrainer(self, model, batches, plan, rate)
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         raise UserError("the trainer computes the loss: it needs the lines and counts of the text.")
 
 
@@ -115,7 +113,7 @@ class NegativeSampling(WordPairs):
 
     block: ClassVar[int] = 16
 
-    negatives: int = 5  # words of the noise for each prediction
+    negatives: int = 5  # number of noise words for each prediction
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -260,7 +258,7 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
     slopes = torch.addcmul(targets.positive, targets.total, logits.sigmoid(), value=-1).mul_(rate)  # (B, X, O)
     changes = slopes @ compared  # (B, X, D)
     if mean is not None:
-        changes = (mean > 0).to(changes).mT @ changes  # (B, I, D)
+        changes = blocks.near @ changes  # (B, I, D)
     model.output.index_add_(0, outputs, (slopes.mT @ predictors).view(-1, width))
     model.embedding.weight.index_add_(0, inputs, changes.view(-1, width))
     return logits
@@ -302,14 +300,17 @@ class PairTrainer(SharedTrainer):
         words, lines = words[stays], lines[stays]
         reach = random.integers(1, objective.window, size=len(words), endpoint=True)
         loss = measured = 0.0
-        every = make_blocks(words, lines, reach, self._block, objective.window)
-        for at in range(0, len(every.inputs), self._at_once):
-            blocks = Blocks(*(part[at : at + self._at_once].to(self._model.output.device) for part in every))
-            pairs, mean = self._model.pairs(blocks.near)
-            targets = self._table.targets(blocks.centres, pairs, random)
-            logits = update(self._model, blocks, targets, mean, piece.rate)
+        blocks = make_blocks(words, lines, reach, self._block, objective.window)
+        blocks = Blocks(*(part.to(self._model.output.device) for part in blocks))
+        pairs, mean = self._model.pairs(blocks.near)
+        targets = self._table.targets(blocks.centres, pairs, random)
+        for at in range(0, len(pairs), self._at_once):
+            part = slice(at, at + self._at_once)
+            some = Blocks(*(tensor[part] for tensor in blocks))
+            compared = Targets(*(tensor[part] for tensor in targets))
+            logits = update(self._model, some, compared, None if mean is None else mean[part], piece.rate)
             if not at:
-                loss, measured = float(total_loss(logits, targets)), float(pairs.sum())
+                loss, measured = float(total_loss(logits, compared)), float(pairs[part].sum())
         return np.array([loss, measured])
 
 

@@ -110,7 +110,13 @@ ELECTRA = Encoder(
     heads={
         **text_heads("Electra", "classifier.dense", "classifier.out_proj", "gelu", *DROPOUT),
         **token_heads("Electra", *DROPOUT),
-        **choice_head("Electra", "sequence_summary.summary", "gelu", "summary_last_dropout"),
+        **choice_head(
+            "Electra",
+            "sequence_summary.summary",
+            "gelu",
+            "summary_last_dropout",
+            expects={"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+        ),
     },
     read_more=read_electra_settings,
     write_more=lambda config: {"embedding_size": config.embed or config.width},

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import UserError, nearest
 from regard.layers.transformer import Shape
-from regard.models import BertConfig, GptConfig, HeadedConfig, ModelConfig
+from regard.models import BertConfig, GptConfig, HeadedConfig, ModelConfig, TransformerConfig
 from regard.pretrained.public_heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry
 
@@ -59,6 +59,18 @@ class CheckpointType:
     # Constant tensors that it saves, for a config and the names of classes in the original config.json.
     constants: Callable[[Any, Sequence[str]], Mapping[str, Tensor]] = lambda config, classes: {}
     heads: Mapping[str, PublicHead] = field(default_factory=dict)  # by the name of our head
+    # Other types of the same model_type, by the names of their classes: those whose models are of another family here.
+    variants: Mapping[str, CheckpointType] = field(default_factory=dict)
+
+    def for_classes(self, settings: Settings) -> CheckpointType:
+        """The variant whose class a config.json names, or this type."""
+        classes = settings.get("architectures")
+        named = classes if isinstance(classes, list) else ()  # the heads refuse what is no list
+        return next((self.variants[name] for name in named if name in self.variants), self)
+
+    def for_config(self, config: ModelConfig) -> CheckpointType | None:
+        """This type, or the variant, whose models have configs of this class; None: neither."""
+        return next((one for one in (self, *self.variants.values()) if type(config) is one.config), None)
 
     def read_model_config(self, reader: ConfigReader, names: frozenset[str]) -> tuple[ModelConfig, frozenset[str]]:
         """Our config of a checkpoint with these tensors: a body under a head, or a model with its own output layers.
@@ -72,7 +84,7 @@ class CheckpointType:
         found = self.read_config(reader, names - head.names)
         body = without_outputs(found)
         own, used = ({name for one in self.weight_table(config) for name in one.theirs} for config in (found, body))
-        return HeadedConfig(body, head.read_config(reader.settings, reader.path)), frozenset(own - used - head.names)
+        return HeadedConfig(body, head.read_config(reader)), frozenset(own - used - head.names)
 
     def model_weight_table(self, config: ModelConfig) -> list[WeightEntry]:
         """The weight table of a model with or without one of the ``heads``."""
@@ -196,6 +208,8 @@ def without_outputs(config: ModelConfig) -> ModelConfig:
     """The config of a body: its settings of output layers, which it does not have, have their defaults."""
     if isinstance(config, BertConfig):
         return replace(config, outputs=(), tied=True, head_activation="")
+    if isinstance(config, TransformerConfig):
+        return config.without_readout()
     return replace(config, tied=True) if isinstance(config, GptConfig) else config
 
 

@@ -111,8 +111,8 @@ def build_spec(model: Transformer, forbidden: tuple[int, ...]) -> Any:
     bias = head.new_zeros(len(head)) if model.readout_bias is None else model.readout_bias.detach().clone()
     bias[list(forbidden)] = FORBIDDEN_BIAS
     decoder.projection.weight, decoder.projection.bias = _array(head), _array(bias)
-    if config.readout_scale != 1.0:
-        decoder.scale_outputs = config.readout_scale
+    if config.readout_factor != 1.0:
+        decoder.scale_outputs = config.readout_factor
     return specs.TransformerSpec(encoder, decoder)
 
 

@@ -103,7 +103,7 @@ def convert_module(module: nn.Module, tokenizer: Any, place: Path) -> tuple[Mode
 
 def build_model(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
     """The model with the settings and tensors of a public checkpoint; errors name ``path``."""
-    checkpoint_type = CHECKPOINT_TYPES[settings["model_type"]].with_settings(settings)
+    checkpoint_type = CHECKPOINT_TYPES[settings["model_type"]].for_classes(settings).with_settings(settings)
     tensors = checkpoint_type.normalized(tensors)
     reader = ConfigReader(path / "config.json", settings)
     try:
@@ -189,18 +189,22 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     if isinstance(model, Headed):
         model = add_segment(fold_statistics(model))
     body, head = model.config.split()
-    fits = kind is not None and type(body) is CHECKPOINT_TYPES[kind].config
+    fits = kind is not None and CHECKPOINT_TYPES[kind].for_config(body) is not None
     if kind is None or not fits or unsupported_settings(kind, model.config):
         kind = find_type(model.config)  # keep the original type if it fits: XLM-RoBERTa also reads back as RoBERTa
-    checkpoint_type = CHECKPOINT_TYPES[kind]
+    checkpoint_type = CHECKPOINT_TYPES[kind].for_config(body)
+    assert checkpoint_type is not None
     body = body if head is None else without_outputs(body)
     settings = {**kept, **checkpoint_type.write_config(body), "dtype": "float32"}
-    settings |= {} if head is None else checkpoint_type.heads[head.predicts].write_config(head, kept)
-    write_json(folder / "config.json", settings)
     tensors = {
         **to_theirs(checkpoint_type.model_weight_table(model.config), model.state_dict()),
         **checkpoint_type.constants(body, kept.get("architectures") or ()),
     }
+    if head is not None:
+        public_head = checkpoint_type.heads[head.predicts]
+        settings |= public_head.write_config(head, kept)
+        tensors = public_head.in_file(tensors)
+    write_json(folder / "config.json", settings)
     save_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     return kind
 
@@ -210,7 +214,7 @@ def find_type(config: ModelConfig) -> str:
     body, _ = config.split()
     differences: dict[str, list[str]] = {}
     for kind, checkpoint_type in CHECKPOINT_TYPES.items():
-        if type(body) is checkpoint_type.config:
+        if checkpoint_type.for_config(body) is not None:
             differences[kind] = unsupported_settings(kind, config)
             if not differences[kind]:
                 return kind
@@ -224,14 +228,16 @@ def find_type(config: ModelConfig) -> str:
 
 def unsupported_settings(kind: str, config: ModelConfig) -> list[str]:
     """The settings of a model, as name=value, that a checkpoint of this type cannot hold: they would not read back."""
-    (body, head), heads = config.split(), CHECKPOINT_TYPES[kind].heads
+    body, head = config.split()
+    checkpoint_type = CHECKPOINT_TYPES[kind].for_config(body)
+    assert checkpoint_type is not None
     lacking: list[str] = []
     if head is not None:
-        body = without_outputs(body)
+        body, heads = without_outputs(body), checkpoint_type.heads
         lacking = heads[head.predicts].unsupported(head) if head.predicts in heads else [f"head={head.predicts}"]
     canonical = canonical_config(body)
     try:
-        read_back = canonical_config(CHECKPOINT_TYPES[kind].round_trip(canonical))
+        read_back = canonical_config(checkpoint_type.round_trip(canonical))
     except UserError:  # the type lacks these positions, and the other settings are invalid without them
         return [f"model.positions={getattr(canonical, 'positions', None)}", *lacking]
     names = (one.name for one in fields(body) if getattr(canonical, one.name) != getattr(read_back, one.name))
@@ -259,6 +265,10 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
     if isinstance(canonical, TransformerConfig):
         decoder = canonical.decoder
         canonical = replace(
-            canonical, decoder_layers=decoder.layers, decoder_heads=decoder.heads, decoder_inner=decoder.inner
+            canonical,
+            decoder_layers=decoder.layers,
+            decoder_heads=decoder.heads,
+            decoder_inner=decoder.inner,
+            readout_scale=canonical.readout_factor,
         )
     return canonical

@@ -19,7 +19,7 @@ from regard.pretrained.checkpoint_type import (
     SettingTable,
     their_settings,
 )
-from regard.pretrained.public_heads import text_heads, token_heads
+from regard.pretrained.public_heads import double_heads, text_heads, token_heads
 from regard.pretrained.weight_table import WeightEntry, entry, for_all_layers, weight_and_bias
 
 COMMON: SettingTable = {  # settings with the same names in files of GPT and of GPT-2
@@ -108,12 +108,13 @@ GPT2 = Gpt2Type(
     write_gpt2_config,
     gpt2_weight_table,
     prefix="transformer.",
-    head_patterns=("lm_head.*", "score.*", "classifier.*", "qa_outputs.*"),
+    head_patterns=("lm_head.*", "score.*", "classifier.*", "qa_outputs.*", "multiple_choice_head.*"),
     ignored=("*.attn.bias", "*.attn.masked_bias"),
     tied_copies={"lm_head.weight": "transformer.wte.weight"},
     heads={
         **text_heads("GPT2", "", "score", "none", pool="last"),
         **token_heads("GPT2", "classifier_dropout", "hidden_dropout"),
+        **double_heads("GPT2"),
     },
 )
 
@@ -163,15 +164,27 @@ def write_openai_gpt_config(config: GptConfig) -> dict[str, Any]:
     }
 
 
-OPENAI_GPT = CheckpointType(
+@dataclass(frozen=True)
+class OpenAIGptType(CheckpointType):
+    """The first GPT. A file of its double heads has the embedding under the name of the tied language model alone."""
+
+    def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = super().normalized(tensors)
+        for copy, original in self.tied_copies.items():
+            if copy in found and original not in found:
+                found[original] = found.pop(copy)
+        return found
+
+
+OPENAI_GPT = OpenAIGptType(
     GptConfig,
     OPENAI_GPT_SETTINGS,
     read_openai_gpt_config,
     write_openai_gpt_config,
     openai_gpt_weight_table,
     prefix="transformer.",
-    head_patterns=("lm_head.*", "score.*"),
+    head_patterns=("lm_head.*", "score.*", "multiple_choice_head.*"),
     ignored=("*.attn.bias", "*.attn.masked_bias", "transformer.position_ids"),
     tied_copies={"lm_head.weight": "transformer.tokens_embed.weight"},
-    heads=text_heads("OpenAIGPT", "", "score", "none", pool="last"),
+    heads={**text_heads("OpenAIGPT", "", "score", "none", pool="last"), **double_heads("OpenAIGPT")},
 )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.layers.positions import sinusoids
 from regard.models import TransformerConfig
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable, their_heads, their_settings
@@ -76,6 +77,8 @@ def marian_weight_table(config: TransformerConfig) -> list[WeightEntry]:
 
 def _read_config(reader: ConfigReader, names: frozenset[str], norm_place: str) -> TransformerConfig:
     pre = norm_place == "pre"
+    if not any(name.startswith("model.encoder.") for name in names):
+        raise UserError(f"{reader.path}: the weights are those of a decoder alone, which is not read; give both sides.")
     reader.expect({"normalize_embedding": False, "static_position_embeddings": True})
     reader.expect({"normalize_before": pre, "add_final_layer_norm": pre})
     found = reader.read_table(PEGASUS_SETTINGS if pre else MARIAN_SETTINGS)

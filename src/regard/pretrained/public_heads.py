@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from regard.errors import UserError
 from regard.heads import (
@@ -18,9 +20,13 @@ from regard.heads import (
 )
 from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
+if TYPE_CHECKING:
+    from regard.pretrained.checkpoint_type import ConfigReader
+
 LABELS, LABEL_IDS, PROBLEM, THRESHOLD = "id2label", "label2id", "problem_type", "threshold"
 TASK = "regard_task"  # our name of the task, where several have the same head: a class of a text, or of a pair
 ONE_LABEL, NUMBER, SEVERAL_LABELS = "single_label_classification", "regression", "multi_label_classification"
+MOST_LABELS = 1_000_000  # classes whose names are made up; more would take gigabytes before the weights are compared
 # The settings of a config.json that belong to a head, and not to the body.
 HEAD_SETTINGS = (LABELS, LABEL_IDS, PROBLEM, THRESHOLD, TASK, "num_labels")
 
@@ -35,6 +41,9 @@ class PublicHead:
     dropout: tuple[str, ...] = ()  # their names of the dropout: the first one that a file has counts
     problem: str = ""  # the problem_type, for a class that has one of several heads; empty: it has one head
     outputs: int = 0  # the number of labels, for a class whose head always has so many; 0: any number
+    expects: Mapping[str, Any] = field(default_factory=dict)  # settings that change the outputs: the value that is read
+    reads_eos: bool = False  # whether it reads the state at eos, which the tokenizer must then add
+    prefix: str = ""  # of the body's tensors in files with this head, if other files of the type have none
 
     @property
     def names(self) -> frozenset[str]:
@@ -44,30 +53,46 @@ class PublicHead:
     def is_in(self, settings: Mapping[str, Any], names: frozenset[str], path: object) -> bool:
         """Whether a checkpoint with these settings and tensors has this head."""
         classes = settings.get("architectures") or [self.architecture]
+        if not isinstance(classes, list):
+            raise UserError(f'{path}: architectures={classes!s:.60}: give a list, such as ["{self.architecture}"].')
         if not self.names <= names or self.architecture not in classes:
             return False
         return not self.problem or self.problem == problem_type(settings, path)
 
-    def read_config(self, settings: Mapping[str, Any], path: object) -> Any:
+    def read_config(self, reader: ConfigReader) -> Any:
         """Our settings of the head, from a config.json."""
-        dropout = [settings[name] for name in self.dropout if settings.get(name) is not None]
-        found: dict[str, Any] = {"dropout": float(next(iter(dropout), 0.0))}
+        for name, value in self.expects.items():
+            if (stated := reader.get(name, value)) != value:
+                raise UserError(f"{reader.path}: {name}={stated!s:.40}: {self.architecture} is read only with {value}.")
+        dropout = next((name for name in self.dropout if reader.get(name) is not None), None)
+        found: dict[str, Any] = {"dropout": reader.fraction(dropout, 0.0) if dropout else 0.0}
         if "labels" in _settings(self.config):
-            found["labels"] = len(label_names(settings, path))
-        if THRESHOLD in _settings(self.config) and settings.get(THRESHOLD) is not None:
-            found[THRESHOLD] = settings[THRESHOLD]
-            if not isinstance(found[THRESHOLD], float):
-                raise UserError(f"{path}: {THRESHOLD}={found[THRESHOLD]!s:.20}: give a probability, such as 0.5.")
+            found["labels"] = len(label_names(reader.settings, reader.path))
+        if THRESHOLD in _settings(self.config) and reader.get(THRESHOLD) is not None:
+            found[THRESHOLD] = reader.number(THRESHOLD)
         return replace(self.config, **found)
 
     def write_config(self, head: Any, kept: Mapping[str, Any]) -> dict[str, Any]:
         """Their settings. ``kept`` are those of the original checkpoint; its names of labels stay if they fit."""
-        written = {"architectures": [self.architecture], **dict.fromkeys(self.dropout[:1], head.dropout)}
+        if self.reads_eos and kept.get("eos_token_id", 0) is None:
+            why = "reads the state at eos, with which this tokenizer ends no text"
+            raise UserError(
+                f"{self.architecture} {why}; start from a public checkpoint (from=DIR), whose tokenizer does."
+            )
+        written = {
+            "architectures": [self.architecture],
+            **dict.fromkeys(self.dropout[:1], head.dropout),
+            **self.expects,
+        }
         written |= {PROBLEM: self.problem} if self.problem else {}
         written |= {THRESHOLD: head.threshold} if THRESHOLD in _settings(head) else {}
         if self.outputs and len(label_names(kept, "config.json")) != self.outputs:
             written |= label_settings(tuple(f"LABEL_{number}" for number in range(self.outputs)))
         return written
+
+    def in_file(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors under the names that they have in files with this head."""
+        return {name if name in self.names else self.prefix + name: tensor for name, tensor in tensors.items()}
 
     def unsupported(self, head: Any) -> list[str]:
         """The settings of a head of ours, as name=value, that this head cannot have."""
@@ -117,7 +142,9 @@ def token_heads(name: str, *dropout: str) -> dict[str, PublicHead]:
     }
 
 
-def choice_head(name: str, hidden: str, activation: str, *dropout: str) -> dict[str, PublicHead]:
+def choice_head(
+    name: str, hidden: str, activation: str, *dropout: str, expects: Mapping[str, Any] = {}
+) -> dict[str, PublicHead]:
     """The head of …ForMultipleChoice; `hidden` is their name of the first of its two layers."""
     config: Any = ChoiceHeadConfig
     return {
@@ -126,6 +153,22 @@ def choice_head(name: str, hidden: str, activation: str, *dropout: str) -> dict[
             config(pool="first", hidden=activation, bias=True),
             (*weight_and_bias(hidden, "hidden"), *weight_and_bias("classifier", "out")),
             dropout,
+            expects=expects,
+        )
+    }
+
+
+def double_heads(name: str) -> dict[str, PublicHead]:
+    """The head of …DoubleHeadsModel: a logit for each choice, beside a language model that is the tied embedding."""
+    summary = {"type": "cls_index", "use_proj": True, "proj_to_labels": True, "activation": None}
+    return {
+        "choice": PublicHead(
+            f"{name}DoubleHeadsModel",
+            ChoiceHeadConfig(pool="last", hidden="none", bias=True),
+            tuple(weight_and_bias("multiple_choice_head.summary", "out")),
+            ("summary_first_dropout",),
+            outputs=1,
+            expects={**{f"summary_{part}": value for part, value in summary.items()}, "tie_word_embeddings": True},
         )
     }
 
@@ -153,8 +196,8 @@ def label_names(settings: Mapping[str, Any], path: object) -> tuple[str, ...]:
         if not all(isinstance(name, str | int) for name in named.values()):
             raise UserError(f"{path}: {LABELS} has a class name that is no text; give each class a name.")
         return tuple(str(named[number]) for number in numbers)
-    if count is not None and (type(count) is not int or count < 1):
-        raise UserError(f"{path}: num_labels={count}: give the number of classes.")
+    if count is not None and (type(count) is not int or not 1 <= count <= MOST_LABELS):
+        raise UserError(f"{path}: num_labels={count!s:.20}: give the number of classes, at most {MOST_LABELS:,}.")
     return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
 
 

@@ -8,101 +8,77 @@ from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
 from regard.models import CELLS, FAMILIES, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
-from regard.recipes.answers import answer, made_answers, made_choices, made_entailment
-from regard.recipes.captions import clip_captions, flickr8k, scenes
-from regard.recipes.classifiers import classify, multilabel, rate, tag
-from regard.recipes.embeddings import embed
-from regard.recipes.language_models import (
-    awd_lstm,
-    bigram,
-    context2vec,
-    elmo,
-    hello,
-    ptb,
-    ptb_char,
-    shakespeare,
-    shakespeare_cpu,
-    text,
-    text8,
-    ulmfit,
-    wikitext103,
+from regard.objectives import OBJECTIVES
+from regard.recipes import (
+    answers,
+    captions,
+    classifiers,
+    language_models,
+    pairs,
+    pretraining,
+    sequences,
+    text_to_text,
+    translation,
+    word_vectors,
 )
-from regard.recipes.pairs import choice, pair, similarity
-from regard.recipes.pretraining import FAMILIES as PRETRAINED
-from regard.recipes.pretraining import pretrain
-from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
-from regard.recipes.sequences import adding, clips, copy, jsb, mnist, nottingham, permuted_mnist, sequential_mnist
-from regard.recipes.text_to_text import reply, text2text, titles
-from regard.recipes.translation import (
-    dates,
-    greek,
-    multi30k,
-    multi30k_convs2s,
-    multi30k_de_en,
-    multi30k_gnmt,
-    sounds,
-    translate,
-    wmt14,
-    wmt14_big,
-)
-from regard.recipes.word_vectors import glove, word2vec
+from regard.recipes.recipe import DATA, Plan, Recipe, change, find_task, model_config, with_vocabularies
 from regard.synonyms import RECIPES as OTHER_RECIPES
 from regard.synonyms import ours
 from regard.tasks import TASKS
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
-    "dates": dates,
-    "sounds": sounds,
-    "translate": translate,
-    "multi30k": multi30k,
-    "multi30k-de-en": multi30k_de_en,
-    "multi30k-gnmt": multi30k_gnmt,
-    "multi30k-convs2s": multi30k_convs2s,
-    "wmt14": wmt14,
-    "wmt14-big": wmt14_big,
-    "greek": greek,
-    "text2text": text2text,
-    "reply": reply,
-    "titles": titles,
-    "text": text,
-    "bigram": bigram,
-    "elmo": elmo,
-    "shakespeare": shakespeare,
-    "shakespeare-cpu": shakespeare_cpu,
-    "pretrain": pretrain,
-    "classify": classify,
-    "pair": pair,
-    "similarity": similarity,
-    "choice": choice,
-    "tag": tag,
-    "answer": answer,
-    "made-answers": made_answers,
-    "made-entailment": made_entailment,
-    "made-choices": made_choices,
-    "embed": embed,
-    "scenes": scenes,
-    "flickr8k": flickr8k,
-    "multilabel": multilabel,
-    "rate": rate,
-    "adding": adding,
-    "copy": copy,
-    "mnist": mnist,
-    "smnist": sequential_mnist,
-    "pmnist": permuted_mnist,
-    "jsb": jsb,
-    "nottingham": nottingham,
-    "clips": clips,
-    "clip-captions": clip_captions,
-    "hello": hello,
-    "ptb": ptb,
-    "ptb-char": ptb_char,
-    "text8": text8,
-    "wikitext103": wikitext103,
-    "awd-lstm": awd_lstm,
-    "ulmfit": ulmfit,
-    "context2vec": context2vec,
-    "word2vec": word2vec,
-    "glove": glove,
+    "dates": translation.dates,
+    "sounds": translation.sounds,
+    "translate": translation.translate,
+    "multi30k": translation.multi30k,
+    "multi30k-de-en": translation.multi30k_de_en,
+    "multi30k-gnmt": translation.multi30k_gnmt,
+    "multi30k-convs2s": translation.multi30k_convs2s,
+    "wmt14": translation.wmt14,
+    "wmt14-big": translation.wmt14_big,
+    "greek": translation.greek,
+    "text2text": text_to_text.text2text,
+    "reply": text_to_text.reply,
+    "titles": text_to_text.titles,
+    "text": language_models.text,
+    "bigram": language_models.bigram,
+    "elmo": language_models.elmo,
+    "shakespeare": language_models.shakespeare,
+    "shakespeare-cpu": language_models.shakespeare_cpu,
+    "pretrain": pretraining.pretrain,
+    "classify": classifiers.classify,
+    "pair": pairs.pair,
+    "similarity": pairs.similarity,
+    "choice": pairs.choice,
+    "tag": classifiers.tag,
+    "answer": answers.answer,
+    "made-answers": answers.made_answers,
+    "made-entailment": answers.made_entailment,
+    "made-choices": answers.made_choices,
+    "embed": pairs.embed,
+    "scenes": captions.scenes,
+    "flickr8k": captions.flickr8k,
+    "multilabel": classifiers.multilabel,
+    "rate": classifiers.rate,
+    "adding": sequences.adding,
+    "copy": sequences.copy,
+    "mnist": sequences.mnist,
+    "smnist": sequences.sequential_mnist,
+    "pmnist": sequences.permuted_mnist,
+    "jsb": sequences.jsb,
+    "nottingham": sequences.nottingham,
+    "clips": sequences.clips,
+    "clip-captions": captions.clip_captions,
+    "hello": language_models.hello,
+    "ptb": language_models.ptb,
+    "ptb-char": language_models.ptb_char,
+    "text8": language_models.text8,
+    "wikitext103": language_models.wikitext103,
+    "awd-lstm": language_models.awd_lstm,
+    "ulmfit": language_models.ulmfit,
+    "context2vec": language_models.context2vec,
+    "word2vec": word_vectors.word2vec,
+    "glove": word_vectors.glove,
 }
 # The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {
@@ -112,14 +88,14 @@ KINDS: Kinds = {
         **MODELS,
         **CELLS,
         **FAMILIES,
-        **{name: without_vocabularies(config) for name, config in SIZES.items()},
+        **{name: with_vocabularies(config) for name, config in SIZES.items()},
         "vectors": WordVectorsConfig,  # of a file, as the extractor of another model
     },
     "head": HEADS,
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,
-    "family": {"pretrain": PRETRAINED},  # by recipe and model: the settings that follow from the model
+    "family": {"pretrain": pretraining.FAMILIES},  # by recipe and model: the settings that follow from the model
     "node": {
         "plan": Plan,
         "recipe": Recipe,
@@ -145,19 +121,12 @@ def find_recipe(name: str, kinds: Kinds = KINDS) -> Recipe:
     if name not in kinds["recipe"]:
         meant = [f' Use "{other}".' for other in ours(name, OTHER_RECIPES)[:1]]
         raise UserError(f'"{name}" is no recipe.{"".join(meant) or nearest(name, kinds["recipe"])}')
-    recipe: Recipe = kinds["recipe"][name]()
-    return recipe
+    return kinds["recipe"][name]()
 
 
+# fmt: off
 __all__ = [
-    "KINDS",
-    "RECIPES",
-    "Plan",
-    "Recipe",
-    "change",
-    "find_recipe",
-    "find_task",
-    "model_config",
-    "with_kinds",
-    "without_vocabularies",
+    "KINDS", "RECIPES", "Plan", "Recipe", "change", "find_recipe", "find_task", "model_config", "with_kinds",
+    "with_vocabularies",
 ]
+# fmt: on

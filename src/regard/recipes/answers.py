@@ -4,17 +4,27 @@ from dataclasses import replace
 
 from regard.data.made_texts import MadeAnswers, MadeChoices, MadeEntailment
 from regard.data.squad import Questions
+from regard.heads import ChoiceHeadConfig, ClassHeadConfig
 from regard.models import BertConfig
 from regard.objectives import Classification, SpanAnswers
 from regard.recipes.recipe import FINETUNE, Plan, Recipe
 
-# A Transformer that learns to compare two texts within minutes on a CPU. Its attention depends on distances, and its
-# initial weights are larger than BERT's, which suit greater widths.
+# A Transformer that learns to compare two texts within minutes on a CPU. Its attention depends on distances; it starts
+# by attending to equal tokens; and its initial weights are larger than BERT's, which suit greater widths.
 SMALL = BertConfig(
-    width=64, layers=3, heads=4, inner=128, norm_place="pre", positions="t5", dropout=0.0, outputs=(), initial=None
+    width=64,
+    layers=3,
+    heads=4,
+    inner=128,
+    norm_place="pre",
+    positions="t5",
+    dropout=0.0,
+    outputs=(),
+    initial=None,
+    mimetic=True,
 )
 
-MADE = Plan(steps=12_000, batch_tokens=2048, rate=2e-3, schedule="linear", evaluate=500, select="em")
+MADE = Plan(steps=2000, batch_tokens=2048, rate=2e-3, schedule="linear", evaluate=500, select="em")
 
 
 def answer() -> Recipe:
@@ -34,7 +44,7 @@ def answer() -> Recipe:
             steps=4000, batch_tokens=8192, rate=5e-4, schedule="linear", evaluate=200, patience=10, select="answer_f1"
         ),
         metrics=("em", "answer_f1"),
-        finetune=FINETUNE,
+        finetune=(*FINETUNE, "plan.batch_tokens=4096"),
     )
 
 
@@ -52,6 +62,7 @@ def made_answers() -> Recipe:
         objective=SpanAnswers(),
         plan=MADE,
         metrics=("em", "answer_f1"),
+        finetune=FINETUNE,
     )
 
 
@@ -62,20 +73,24 @@ def made_entailment() -> Recipe:
         title="entailment of statements (made from templates)",
         data=MadeEntailment(),
         model=SMALL,
+        head=ClassHeadConfig(pool="max", hidden="none"),
         objective=Classification(),
-        plan=replace(MADE, select="accuracy"),
+        plan=replace(MADE, steps=6000, select="accuracy"),
         metrics=("accuracy",),
+        finetune=FINETUNE,
     )
 
 
 def made_choices() -> Recipe:
-    """Which of four statements follows from a passage: made from templates, no file is needed."""
+    """Which of four statements follows from two sentences: made from templates, no file is needed."""
     return Recipe(
         name="made-choices",
         title="the right one of four statements (made from templates)",
         data=MadeChoices(),
         model=SMALL,
+        head=ChoiceHeadConfig(pool="max", hidden="none"),
         objective=Classification(),
-        plan=replace(MADE, select="accuracy"),
+        plan=replace(MADE, steps=20_000, select="accuracy"),
         metrics=("accuracy",),
+        finetune=FINETUNE,
     )

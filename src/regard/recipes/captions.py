@@ -1,11 +1,15 @@
 """Recipes for captions of images and of clips."""
 
+from dataclasses import replace
+
 from regard.data.flickr8k import Flickr8k
 from regard.data.scenes import Scenes
 from regard.data.synthetic import ClipCaptions
 from regard.models import CaptionerConfig
 from regard.objectives import Captioning
 from regard.recipes.recipe import Plan, Recipe
+
+DRAWN = Plan(schedule="linear", decay=0.0, evaluate=250, samples=300, select="exact")  # of data that is drawn
 
 
 def scenes() -> Recipe:
@@ -21,17 +25,7 @@ def scenes() -> Recipe:
         data=Scenes(),
         model=CaptionerConfig(width=128, embed=64, blocks=4, decoder="bahdanau", dropout=0.0),  # a cell for each place
         objective=Captioning(doubly=0.0),
-        plan=Plan(
-            steps=2500,
-            batch_tokens=64 * 24,
-            rate=2e-3,
-            schedule="linear",
-            warmup=100,
-            decay=0.0,
-            evaluate=250,
-            samples=300,
-            select="exact",
-        ),
+        plan=replace(DRAWN, steps=2500, batch_tokens=64 * 24, rate=2e-3, warmup=100),
         metrics=("exact", "pointing", "bleu4", "cider"),
     )
 
@@ -51,7 +45,7 @@ def flickr8k() -> Recipe:
         plan=Plan(
             steps=2500, batch_tokens=4096, rate=5e-4, warmup=200, evaluate=250, samples=1000, patience=4, select="bleu4"
         ),
-        metrics=("bleu4", "cider"),
+        metrics=("bleu1", "bleu2", "bleu3", "bleu4", "cider"),
     )
 
 
@@ -63,16 +57,6 @@ def clip_captions() -> Recipe:
         data=ClipCaptions(),
         model=CaptionerConfig(encoder="frames", grid=12, width=128, embed=32, cell="gru", decoder="luong", dropout=0.0),
         objective=Captioning(doubly=0.0),
-        plan=Plan(
-            steps=1500,
-            batch_tokens=64 * 12,
-            rate=3e-3,
-            schedule="linear",
-            warmup=50,
-            decay=0.0,
-            evaluate=250,
-            samples=300,
-            select="exact",
-        ),
-        metrics=("exact", "pointing", "bleu4"),
+        plan=replace(DRAWN, steps=1500, batch_tokens=64 * 12, rate=3e-3, warmup=50),
+        metrics=("exact", "pointing", "bleu4", "cider"),
     )

@@ -1,11 +1,15 @@
 """Recipes for your own texts with a class, several labels or a number each, or a tag for each word."""
 
+from dataclasses import replace
+
 from regard.data.conll import Conll
 from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.heads import CrfHeadConfig
 from regard.models import BiLstmConfig, KimConfig, StructuredConfig
 from regard.objectives import BinaryAnswers, Classification, Regression
-from regard.recipes.recipe import FINETUNE, Plan, Recipe
+from regard.recipes.recipe import FINETUNE, FINETUNE_TEXTS, Plan, Recipe
+
+PLAN = Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5)
 
 
 def classify() -> Recipe:
@@ -21,9 +25,9 @@ def classify() -> Recipe:
         data=Labelled(),
         model=StructuredConfig(),
         objective=Classification(),
-        plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="accuracy"),
+        plan=replace(PLAN, select="accuracy"),
         metrics=("accuracy",),
-        finetune=FINETUNE,
+        finetune=FINETUNE_TEXTS,
     )
 
 
@@ -40,9 +44,9 @@ def multilabel() -> Recipe:
         data=MultiLabelled(),
         model=KimConfig(),
         objective=BinaryAnswers(),
-        plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="f1_micro"),
+        plan=replace(PLAN, select="f1_micro"),
         metrics=("f1_micro", "f1_macro"),
-        finetune=FINETUNE,
+        finetune=FINETUNE_TEXTS,
     )
 
 
@@ -57,9 +61,9 @@ def rate() -> Recipe:
         data=Rated(),
         model=KimConfig(),
         objective=Regression(),
-        plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5),
+        plan=PLAN,
         metrics=("mse", "pearson", "spearman"),
-        finetune=FINETUNE,
+        finetune=FINETUNE_TEXTS,
     )
 
 
@@ -86,7 +90,6 @@ def tag() -> Recipe:
             batch_tokens=1024,
             rate=2e-3,
             schedule="linear",
-            warmup=100,
             decay=0.0,
             clip=5.0,
             evaluate=400,
@@ -94,5 +97,5 @@ def tag() -> Recipe:
             select="entity_f1",
         ),
         metrics=("entity_f1", "entity_precision", "entity_recall", "accuracy"),
-        finetune=("head=tag", "head.dropout=0.1", "plan.rate=5e-5", "plan.epochs=5", "plan.decay=0.01", "plan.clip=1"),
+        finetune=(*FINETUNE, "head=tag", "head.dropout=0.1", "plan.epochs=5", "plan.clip=1"),
     )

@@ -5,16 +5,12 @@ from dataclasses import replace
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.sources import Lines
 from regard.data.streams import Book, Shakespeare
-from regard.models import (
-    BigramConfig,
-    Context2vecConfig,
-    ElmoConfig,
-    GptConfig,
-    LstmnConfig,
-    RecurrentLmConfig,
-)
+from regard.models import BigramConfig, Context2vecConfig, ElmoConfig, GptConfig, LstmnConfig, RecurrentLmConfig
 from regard.objectives import ContextSampling, Counting, RegularisedActivations, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe
+
+# The dropout of AWD-LSTM (Merity et al. 2018), and the same embeddings in the first and the last layer.
+AWD = RecurrentLmConfig(tied=True, embedding_dropout=0.1, variational=True)
 
 
 def text() -> Recipe:
@@ -149,28 +145,10 @@ def ptb() -> Recipe:
         name="ptb",
         title="the Penn Treebank by words, an LSTM",
         data=Ptb(),
-        model=RecurrentLmConfig(
-            width=650,
-            embed=650,
-            layers=2,
-            tied=True,
-            dropout=0.5,
-            input_dropout=0.4,
-            hidden_dropout=0.3,
-            embedding_dropout=0.1,
-            weight_drop=0.4,
-            variational=True,
-        ),
+        model=replace(AWD, width=650, embed=650, dropout=0.5, input_dropout=0.4, hidden_dropout=0.3, weight_drop=0.4),
         objective=TeacherForcing(),
-        plan=Plan(
-            steps=20_000,  # 60 epochs
-            batch_tokens=40 * 70,
-            rate=3e-3,
-            warmup=500,
-            decay=0.05,
-            clip=0.25,
-            evaluate=1000,
-        ),
+        # 60 epochs
+        plan=Plan(steps=20_000, batch_tokens=40 * 70, rate=3e-3, warmup=500, decay=0.05, clip=0.25, evaluate=1000),
         metrics=("perplexity",),
     )
 
@@ -184,7 +162,7 @@ def ptb_char() -> Recipe:
         title="the Penn Treebank by characters, an LSTM",
         data=PtbChar(),
         model=RecurrentLmConfig(width=480, embed=128, layers=2, dropout=0.1, weight_drop=0.2, variational=True),
-        plan=Plan(steps=40_000, batch_tokens=64 * 150, rate=4e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
+        plan=Plan(steps=25_000, batch_tokens=64 * 150, rate=3e-3, warmup=500, decay=0.05, clip=0.25, evaluate=1000),
     )
 
 
@@ -210,14 +188,7 @@ def wikitext103() -> Recipe:
         title="Wikipedia by words (WikiText-103), an LSTM with an adaptive softmax",
         data=WikiText103(),
         model=RecurrentLmConfig(
-            width=1024,
-            embed=1024,
-            layers=2,
-            tied=True,
-            dropout=0.2,
-            softmax="adaptive",
-            cutoffs=(20_000, 100_000),
-            divide=4,
+            width=1024, embed=1024, tied=True, dropout=0.2, softmax="adaptive", cutoffs=(20_000, 100_000), divide=4
         ),
         plan=Plan(steps=200_000, batch_tokens=64 * 140, warmup=2000, decay=0.0, clip=0.25, evaluate=5000),
     )
@@ -233,18 +204,16 @@ def awd_lstm() -> Recipe:
         name="awd-lstm",
         title="WikiText-2 by words, AWD-LSTM: weight drop, variational dropout, averaged SGD",
         data=WikiText2(spread=0.07),
-        model=RecurrentLmConfig(
+        model=replace(
+            AWD,
             width=400,
             embed=400,
             hidden=1150,
             layers=3,
-            tied=True,
             dropout=0.4,
             input_dropout=0.65,
             hidden_dropout=0.2,
-            embedding_dropout=0.1,
             weight_drop=0.5,
-            variational=True,
         ),
         objective=RegularisedActivations(ar=2.0, tar=1.0),
         plan=Plan(

@@ -1,11 +1,12 @@
-"""Recipes for your own pairs of texts with a class or a number each, and for contexts with choices."""
+"""Recipes for your own pairs of texts with a class or a number each, contexts with choices, and text vectors."""
 
 from dataclasses import replace
 
+from regard.data.related import RelatedPairs
 from regard.data.text_pairs import Choices, LabelledPairs, RatedPairs
-from regard.models import StructuredConfig
-from regard.objectives import Classification, Regression
-from regard.recipes.recipe import FINETUNE, Plan, Recipe
+from regard.models import BertConfig, StructuredConfig
+from regard.objectives import Classification, Contrastive, Regression
+from regard.recipes.recipe import FINETUNE, FINETUNE_TEXTS, Plan, Recipe
 
 PLAN = Plan(steps=2000, batch_tokens=2048, rate=2e-3, evaluate=200, patience=5)
 
@@ -26,7 +27,7 @@ def pair() -> Recipe:
         objective=Classification(),
         plan=replace(PLAN, select="accuracy"),
         metrics=("accuracy",),
-        finetune=FINETUNE,
+        finetune=FINETUNE_TEXTS,
     )
 
 
@@ -45,7 +46,7 @@ def similarity() -> Recipe:
         objective=Regression(),
         plan=replace(PLAN, select="spearman"),
         metrics=("pearson", "spearman"),
-        finetune=FINETUNE,
+        finetune=FINETUNE_TEXTS,
     )
 
 
@@ -66,4 +67,26 @@ def choice() -> Recipe:
         plan=replace(PLAN, select="accuracy"),
         metrics=("accuracy",),
         finetune=FINETUNE,
+    )
+
+
+def embed() -> Recipe:
+    """Vectors of texts, from pairs of texts that belong together (Reimers & Gurevych 2019): `data.train=FILE`.
+
+    The file is a table with the columns `data.first` and `data.second`, or has first<TAB>second on each line.
+    `from=DIR` starts from a model that was trained on other text, such as a public BERT or sentence-transformers model.
+    `head.pool` is how states become one vector. With numbers for the validation pairs (`data.number`, `data.least`) the
+    best step is the one whose cosines rank the pairs most as the numbers do.
+    """
+    return Recipe(
+        name="embed",
+        title="vectors of your own texts, from pairs that belong together",
+        data=RelatedPairs(),
+        model=BertConfig(segments=0, context=128, width=128, heads=4, layers=2),
+        objective=Contrastive(),
+        plan=Plan(
+            steps=1000, batch_tokens=2048, rate=5e-4, warmup=100, schedule="linear", evaluate=100, select="spearman"
+        ),
+        metrics=("spearman", "accuracy"),
+        finetune=(*FINETUNE, "plan.rate=2e-5"),
     )

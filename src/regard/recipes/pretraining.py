@@ -20,12 +20,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "electra": ("objective=replaced", "metrics=accuracy,replaced_precision,replaced_recall"),
     "t5": ("objective=spans", "data.window=128", "metrics=perplexity"),
     "gpt": ("model.context=128", "objective=teacher", "metrics=perplexity"),
-    "transformer-xl": (
-        "objective=teacher",
-        "data.order=contiguous",
-        "data.window=128",
-        "metrics=perplexity",
-    ),
+    "transformer-xl": ("objective=teacher", "data.order=contiguous", "data.window=128", "metrics=perplexity"),
     "lstm": ("objective=teacher", "data.order=contiguous", "data.window=128", "metrics=perplexity"),
     "masked-lstm": ("objective=masked", "data.window=128", "metrics=perplexity"),
 }
@@ -46,6 +41,6 @@ def pretrain() -> Recipe:
         data=Book(tokens="bpe"),
         model=BertConfig(context=128, outputs=("masked", "pooled", "next")),
         objective=MaskedTokens(sentences="next"),
-        plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=500, schedule="linear", evaluate=500),
+        plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=0.1, schedule="linear", evaluate=500),
         metrics=("perplexity", "sentences"),
     )

@@ -27,39 +27,23 @@ from regard.data.words import Words
 from regard.device import check_seed
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
-from regard.objectives import (
-    BinaryAnswers,
-    Captioning,
-    Classification,
-    ContextSampling,
-    Contrastive,
-    Counting,
-    GloveSquares,
-    GuidedAlignment,
-    HardAttention,
-    HierarchicalSoftmax,
-    MaskedTokens,
-    NegativeSampling,
-    ProfessorForcing,
-    Recall,
-    Regression,
-    RegularisedActivations,
-    ReplacedTokens,
-    SpanAnswers,
-    SpanCorruption,
-    TeacherForcing,
-)
+from regard.objectives import TeacherForcing
 from regard.objectives.objective import UPDATES
 from regard.synonyms import known_as
 from regard.tasks import Task, fits, reads_inputs
 
 Schedule = Literal["constant", "linear", "cosine", "triangular", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
-# Settings that fine-tune a Transformer for a whole text (Devlin et al. 2019, appendix A.3).
-FINETUNE = ("plan.rate=5e-5", "plan.schedule=linear", "plan.epochs=3", "plan.decay=0.01")
-VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
+# Settings that fine-tune a Transformer (Devlin et al. 2019, appendix A.3). A batch of short texts or pairs has about 16
+# to 64 of them, so that a file of 1,000 has enough steps in three epochs.
+FINETUNE = (
+    *("plan.rate=5e-5", "plan.schedule=linear", "plan.warmup=0.1", "plan.epochs=3", "plan.evaluate=epoch"),
+    "plan.decay=0.01",
+)
+FINETUNE_TEXTS = (*FINETUNE, "plan.batch_tokens=1024")
+VOCABULARIES = ("vocab", "source_vocab", "target_vocab", "numbers")  # settings of a model that follow from the data
 
-# The names of data and objectives in settings and in recipe.json.
+# The names of data in settings and in recipe.json.
 DATA: dict[str, type[Any]] = {
     "dates": Dates,
     "sounds": Sounds,
@@ -104,28 +88,6 @@ DATA: dict[str, type[Any]] = {
     "made-entailment": MadeEntailment,
     "made-choices": MadeChoices,
 }
-OBJECTIVES: dict[str, type[Any]] = {
-    "teacher": TeacherForcing,
-    "regularised": RegularisedActivations,
-    "counts": Counting,
-    "professor": ProfessorForcing,
-    "guided": GuidedAlignment,
-    "masked": MaskedTokens,
-    "replaced": ReplacedTokens,
-    "spans": SpanCorruption,
-    "classify": Classification,
-    "regression": Regression,
-    "binary": BinaryAnswers,
-    "recall": Recall,
-    "answer": SpanAnswers,
-    "contrastive": Contrastive,
-    "captioning": Captioning,
-    "hard": HardAttention,
-    "context": ContextSampling,
-    "negative": NegativeSampling,
-    "hierarchical": HierarchicalSoftmax,
-    "glove": GloveSquares,
-}
 
 
 @dataclass(frozen=True)
@@ -142,7 +104,7 @@ class Plan:
     schedule: Schedule = "cosine"  # how the rate decays after the warm-up; noam: 1/√step, divided by √width
     cut: float = 0.1  # triangular: the part of the steps in which the rate rises; there is no other warm-up
     ratio: float = 32.0  # triangular: the highest rate divided by the lowest
-    warmup: int = 100  # number of steps in which the rate rises to its maximum
+    warmup: int | float = 100  # number of steps in which the rate rises to its maximum; below 1: this part of all steps
     # The optimiser. sgd has momentum 0.9; asgd has none, and averages the weights from a trigger on.
     optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adamw"
     trigger: int = 5  # asgd: averaging starts at a loss above the best one that is so many evaluations old, or older
@@ -154,31 +116,32 @@ class Plan:
     # Steps after which the next layer from the top starts to train, or epoch: one layer an epoch; 0: all train at once.
     unfreeze: int | Literal["epoch"] = 0
     tune_lm: float = 0.0  # epochs in which a language model of the texts is trained first; the body starts from it
-    finetune: tuple[str, ...] = ()  # settings of a classifier that starts from this run (from=DIR); it may change them
+    finetune: tuple[str, ...] = ()  # default settings of a classifier that starts from this run (from=DIR)
     clip: float = 1.0  # the largest norm of the gradient; 0: no clipping
     seed: int = 1  # random seed of the initial weights, the order of the examples and the dropout
     device: str = "auto"  # where the model runs: auto, cpu, cuda or cuda:N
     precision: Literal["auto", "float32", "bf16"] = "auto"  # precision of matrix products; auto: bf16 on a GPU
     capture: bool = True  # whether to capture each shape of batch as a CUDA graph; ignored on a CPU
-    # Whether to keep only the inputs of a Transformer's blocks for the backward pass and compute the rest again: less
-    # memory, about a third more time, and no CUDA graphs; ignored for other models.
+    # gradient checkpointing of a Transformer: less memory, about a third more time, no CUDA graphs
     checkpoint: bool = False
     compile: bool = False  # whether to compile the blocks of a Transformer; ignored for other models
     threads: int = 0  # number of CPU threads; 0: torch's default
     log: int = 10  # number of steps between two reports
-    evaluate: int = 200  # number of steps between two evaluations; each evaluation saves the step
+    # number of steps between two evaluations, or epoch: one evaluation an epoch; each evaluation saves the step
+    evaluate: int | Literal["epoch"] = 200
     samples: int = 500  # number of validation examples that are decoded at an evaluation; the loss uses all of them
     patience: int = 0  # stop after this many evaluations without improvement; 0: never
     keep: int = 2  # number of newest steps that are kept on disk, beside the best one
     select: str = "loss"  # the metric that selects the best step
 
     def __post_init__(self) -> None:
-        for name in ("steps", "accumulate", "log", "evaluate", "keep"):
+        for name in ("steps", "accumulate", "log", "keep"):
             self._at_least(name, 1)
         for name in ("warmup", "decay", "clip", "threads", "samples", "patience", "trigger", "tune_lm"):
             self._at_least(name, 0)
-        if self.unfreeze != "epoch":
-            self._at_least("unfreeze", 0)
+        for name, least in (("unfreeze", 0), ("evaluate", 1)):
+            if getattr(self, name) != "epoch":
+                self._at_least(name, least)
         self._at_least("batch_tokens", 2)
         if self.threads > MOST_THREADS:
             raise UserError(f"plan.threads={self.threads}: give at most {MOST_THREADS}, or 0 for torch's default.")
@@ -218,6 +181,11 @@ class Plan:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise UserError(f"plan.{name}={getattr(self, name)}: give a number above 0, or none.")
 
+    @property
+    def warmup_steps(self) -> int:
+        """The number of steps in which the rate rises to its maximum."""
+        return round(self.warmup if self.warmup >= 1 else self.warmup * self.steps)
+
     def _at_least(self, name: str, least: int) -> None:
         if not getattr(self, name) >= least:
             raise UserError(f"plan.{name}={getattr(self, name)}: give {least} or more.")
@@ -235,7 +203,7 @@ class Recipe:
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
     head: Annotated[Any | None, Table("head")] = None  # the output layer; none: that of the model, or of the task
-    finetune: tuple[str, ...] = ()  # settings of a run that fine-tunes a Transformer (from=DIR); it may change them
+    finetune: tuple[str, ...] = ()  # default settings of a run that fine-tunes a Transformer (from=DIR)
 
     def __repr__(self) -> str:
         parts = ", ".join(type(part).__name__ for part in (self.data, self.model, self.objective))
@@ -249,26 +217,26 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     """
     tasks: list[Task] = [kinds["task"][name] for name in recipe.data.tasks]
     data = f"data={name_of(recipe.data, kinds['data'])}"
-    if recipe.head is not None and recipe.head.predicts not in (heads := [task.head for task in tasks]):
+    if recipe.head is not None and recipe.head.predicts not in (heads := [each.head for each in tasks]):
         raise _misfit("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
     model = recipe.model.directed()
-    fitting = [task for task in tasks if recipe.head is None and fits(model, task)]
+    fitting = [each for each in tasks if recipe.head is None and fits(model, each)]
     if not fitting and model.takes_head:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
-        fitting = [task for task in tasks if task.head in heads and reads_inputs(model, task)]
+        fitting = [each for each in tasks if each.head in heads and reads_inputs(model, each)]
     if not fitting:
         under_head = recipe.head is not None
         fit = models_for(tasks, kinds, recipe.objective.learns_by, under_head)
         fit = fit or models_for(tasks, kinds, under_head=under_head)  # no model of this data learns by counts
         raise _misfit("model", recipe.model, data, fit, kinds)
     learns_by = recipe.model.learns_by
-    task = next((task for task in fitting if can_train(recipe.objective, task)), None)
+    task = next((each for each in fitting if can_train(recipe.objective, each)), None)
     if task is None or recipe.objective.learns_by != learns_by:
         table = kinds["objective"]
-        able = {name: kind for name, kind in table.items() if any(can_train(kind, task) for task in fitting)}
+        able = {name: kind for name, kind in table.items() if any(can_train(kind, each) for each in fitting)}
         objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
         named = f"model={shown_name(recipe.model, kinds['model'])}"
-        beside = named if len({task.head for task in tasks}) > 1 else data
+        beside = named if len({each.head for each in tasks}) > 1 else data
         raise _misfit("objective", recipe.objective, beside, objectives, kinds)
     for name in recipe.metrics:
         if name not in kinds["metric"]:
@@ -365,10 +333,10 @@ def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:
     return next((name for name, one in made.items() if isinstance(one.data, having[0])), "")
 
 
-def without_vocabularies(config: ModelConfig) -> ModelConfig:
-    """The config with vocabulary sizes of 0, so that they are set from the data."""
-    sizes: dict[str, Any] = {one.name: 0 for one in fields(config) if one.name in VOCABULARIES}
-    return replace(config, **sizes)
+def with_vocabularies(config: Any, sizes: ModelConfig | None = None) -> Any:
+    """The config with the vocabulary sizes of another, or with 0, so that they are set from the data."""
+    names = [one.name for one in fields(config) if one.name in VOCABULARIES]
+    return replace(config, **{name: getattr(sizes, name, 0) for name in names})
 
 
 def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients", under_head: bool = False) -> list[str]:
@@ -380,9 +348,9 @@ def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients", un
     bodies = [
         name
         for name, kind in models.items()
-        if kind.takes_head and any(task.head in kinds["head"] and reads_inputs(kind, task) for task in tasks)
+        if kind.takes_head and any(each.head in kinds["head"] and reads_inputs(kind, each) for each in tasks)
     ]
-    own = [name for name, kind in models.items() if any(fits(kind, task) for task in tasks) and not under_head]
+    own = [name for name, kind in models.items() if any(fits(kind, each) for each in tasks) and not under_head]
     return [name for name, kind in models.items() if name in (*bodies, *own) and kind.learns_by == learns_by]
 
 

@@ -13,6 +13,8 @@ from regard.models import RecurrentLmConfig, TcnConfig
 from regard.objectives import BinaryAnswers, Classification, Recall, Regression
 from regard.recipes.recipe import Plan, Recipe
 
+PLAN = Plan(rate=2e-3, warmup=200, decay=0.0, evaluate=500, precision="float32")
+
 
 def adding() -> Recipe:
     """The adding problem, 600 steps: the sum of the two marked numbers, with a TCN of 70,000 parameters."""
@@ -22,16 +24,7 @@ def adding() -> Recipe:
         data=Adding(),
         model=TcnConfig(width=24, embed=24, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
         objective=Regression(),
-        plan=Plan(
-            steps=12_000,
-            batch_tokens=32 * 600,
-            rate=2e-3,
-            warmup=200,
-            decay=0.0,
-            evaluate=500,
-            precision="float32",
-            select="mse",
-        ),
+        plan=replace(PLAN, steps=12_000, batch_tokens=32 * 600, select="mse"),
         metrics=("mse",),
     )
 
@@ -44,9 +37,7 @@ def copy() -> Recipe:
         data=CopyMemory(),
         model=TcnConfig(width=10, embed=10, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
         objective=Recall(),
-        plan=Plan(
-            steps=10_000, batch_tokens=32 * 1020, rate=1e-3, warmup=200, decay=0.0, evaluate=500, precision="float32"
-        ),
+        plan=replace(PLAN, steps=10_000, batch_tokens=32 * 1020, rate=1e-3),
         metrics=("recalled",),
     )
 
@@ -59,14 +50,8 @@ def mnist() -> Recipe:
         data=Mnist(pixels=784),
         model=RecurrentLmConfig(cell="rnn", width=256, embed=256, layers=1, dropout=0.2),
         objective=Classification(),
-        plan=Plan(
-            steps=3000,
-            batch_tokens=128 * 8,  # short sequences are padded to 8 steps
-            rate=1e-3,
-            decay=0.0,
-            evaluate=500,
-            select="accuracy",
-        ),
+        # Short sequences are padded to 8 steps.
+        plan=Plan(steps=3000, batch_tokens=128 * 8, rate=1e-3, decay=0.0, evaluate=500, select="accuracy"),
         metrics=("accuracy",),
     )
 
@@ -79,27 +64,20 @@ def sequential_mnist() -> Recipe:
         data=Mnist(),
         model=TcnConfig(width=25, embed=25, layers=8, kernel=7, dropout=0.05, embedding_dropout=0.0),
         objective=Classification(),
-        plan=Plan(
-            steps=30_000,
-            batch_tokens=64 * 784,
-            rate=2e-3,
-            warmup=200,
-            decay=0.0,
-            evaluate=1000,
-            precision="float32",
-            select="accuracy",
-        ),
+        plan=replace(PLAN, steps=30_000, batch_tokens=64 * 784, rate=4e-3, decay=0.1, evaluate=1000, select="accuracy"),
         metrics=("accuracy",),
     )
 
 
 def permuted_mnist() -> Recipe:
     """Handwritten digits, pixel by pixel in a fixed random order, with a TCN of 70,000 parameters."""
+    base = sequential_mnist()
     return replace(
-        sequential_mnist(),
+        base,
         name="pmnist",
         title="handwritten digits, pixels in a random order (permuted MNIST)",
         data=Mnist(permuted=True),
+        plan=replace(base.plan, rate=PLAN.rate, decay=PLAN.decay),
     )
 
 
@@ -111,16 +89,16 @@ def jsb() -> Recipe:
         data=PolyphonicMusic("jsb"),
         model=TcnConfig(width=150, embed=150, layers=2, kernel=3, dropout=0.5, embedding_dropout=0.2),
         objective=BinaryAnswers(),
-        plan=Plan(
-            steps=3500,
+        plan=replace(
+            PLAN,
+            steps=3000,
             batch_tokens=1024,
-            rate=6e-3,
+            rate=4e-3,
             schedule="linear",
             warmup=100,
-            decay=0.0,
+            decay=0.2,
             clip=0.4,
-            evaluate=100,
-            precision="float32",
+            evaluate=50,
         ),
         metrics=(),
     )
@@ -134,8 +112,8 @@ def nottingham() -> Recipe:
         name="nottingham",
         title="the next keys of folk tunes (Nottingham)",
         data=PolyphonicMusic("nottingham"),
-        model=replace(base.model, layers=4, kernel=6, dropout=0.3, embedding_dropout=0.1),
-        plan=replace(base.plan, steps=5000, batch_tokens=8192, evaluate=200),
+        model=replace(base.model, layers=4, kernel=6, dropout=0.25, embedding_dropout=0.1),
+        plan=replace(base.plan, steps=5000, batch_tokens=8192, decay=0.3, evaluate=100),
     )
 
 

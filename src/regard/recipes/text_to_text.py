@@ -6,7 +6,7 @@ from regard.data.passages import Play, Titles
 from regard.data.text2text import TextToText
 from regard.models import TransformerConfig
 from regard.objectives import TeacherForcing
-from regard.recipes.recipe import Plan, Recipe
+from regard.recipes.recipe import FINETUNE, Plan, Recipe
 
 # A T5 (Raffel et al. 2020) of a size that trains on a laptop: relative positions, and no limit of the length.
 SMALL_T5 = TransformerConfig(
@@ -28,6 +28,7 @@ def text2text() -> Recipe:
         objective=TeacherForcing(),
         plan=Plan(steps=10_000, batch_tokens=4096, rate=1e-3, warmup=500, evaluate=500, patience=5),
         metrics=("exact", "bleu", "text_spearman"),
+        finetune=(*FINETUNE, "plan.rate=3e-4"),
     )
 
 

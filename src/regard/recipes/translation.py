@@ -7,7 +7,7 @@ from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Multi30k, Pairs, Wmt14
 from regard.models import SIZES, ConvS2sConfig, GnmtConfig, Seq2SeqConfig, TransformerConfig
 from regard.objectives import TeacherForcing
-from regard.recipes.recipe import Plan, Recipe, without_vocabularies
+from regard.recipes.recipe import Plan, Recipe, with_vocabularies
 
 
 def dates() -> Recipe:
@@ -71,7 +71,7 @@ def multi30k() -> Recipe:
     """
     return Recipe(
         name="multi30k",
-        title="English to German captions (Multi30k)",
+        title="translation of captions (Multi30k)",
         data=Multi30k(source="en", target="de", vocab=8000, joint=True),
         model=TransformerConfig(
             width=256,
@@ -106,7 +106,7 @@ def multi30k_de_en() -> Recipe:
     """German → English captions of pictures (Multi30k), with the model of Bahdanau et al. 2015."""
     return Recipe(
         name="multi30k-de-en",
-        title="German to English captions (Multi30k)",
+        title="translation of captions (Multi30k), Bahdanau",
         data=Multi30k(source="de", target="en", vocab=4000),
         model=Seq2SeqConfig(width=512, embed=256, dropout=0.5),
         objective=TeacherForcing(smoothing=0.1),
@@ -121,7 +121,7 @@ def multi30k_gnmt() -> Recipe:
     return replace(
         base,
         name="multi30k-gnmt",
-        title="English to German captions (Multi30k), GNMT",
+        title="translation of captions (Multi30k), GNMT",
         model=GnmtConfig(width=256, embed=128, layers=4, dropout=0.3),
         plan=replace(base.plan, warmup=500, betas=(0.9, 0.999), epsilon=1e-8, decay=0.01),
     )
@@ -133,7 +133,7 @@ def multi30k_convs2s() -> Recipe:
     return replace(
         base,
         name="multi30k-convs2s",
-        title="English to German captions (Multi30k), ConvS2S",
+        title="translation of captions (Multi30k), ConvS2S",
         model=ConvS2sConfig(width=256, layers=4, channels=(256,), dropout=0.3),
         plan=replace(base.plan, epsilon=1e-8),
     )
@@ -146,9 +146,9 @@ def wmt14() -> Recipe:
     """
     return Recipe(
         name="wmt14",
-        title="English to German news (WMT 14), Transformer base",
+        title="translation of news (WMT 14), Transformer base",
         data=Wmt14(),
-        model=without_vocabularies(SIZES["transformer-base"]),
+        model=with_vocabularies(SIZES["transformer-base"]),
         objective=TeacherForcing(smoothing=0.1),
         plan=Plan(
             steps=100_000,
@@ -176,8 +176,8 @@ def wmt14_big() -> Recipe:
     return replace(
         base,
         name="wmt14-big",
-        title="English to German news (WMT 14), Transformer big",
-        model=without_vocabularies(SIZES["transformer-big"]),
+        title="translation of news (WMT 14), Transformer big",
+        model=with_vocabularies(SIZES["transformer-big"]),
         plan=replace(base.plan, steps=300_000, keep=20),
     )
 

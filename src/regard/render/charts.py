@@ -262,24 +262,25 @@ def heatmap_svg(heat: Heatmap) -> Markup:
     columns = heat.columns or [str(at) for at in range(across)]
     widest = round(max(map(cell_len, columns), default=1) * LETTER) + 6
     side = heat.side or min(max(26, widest), max(3, ROW_WIDTH // max(1, across)))  # room for each name
+    high = max(side, 14) if heat.rows and not heat.side else side  # room for each name, also beside narrow cells
     left = round(MARGIN + 34 + max(map(cell_len, rows), default=0) * LETTER)
-    top, bottom = MARGIN + 8, MARGIN + 8 + side * down
-    most, size = heat.scale_max, side - (1 if side > 8 else 0)
+    top, bottom = MARGIN + 8, MARGIN + 8 + high * down
+    most, gap = heat.scale_max, 1 if side > 8 else 0
     decimals = max(0, 2 - math.floor(math.log10(most)) - (most < 1))  # 0.94 and 1.25, but 12.5 and 125
     numbers = [[f"{value:.{decimals}f}" for value in row] for row in values]
     room = max((cell_len(each) for row in numbers for each in row), default=0) * LETTER + 6 <= side
-    body = [tag("rect", {"class": "slot", **box(left, top, side * across, side * down)})]
+    body = [tag("rect", {"class": "slot", **box(left, top, side * across, high * down)})]
     for i, j in np.ndindex(values.shape):
         value = float(values[i, j])
         if abs(value / most) > 0.004:  # others are too pale to be seen, or not a number
             tooltip = tag("title", {}, f"{rows[i]}, {columns[j]}: {format_number(value)}")
-            place = box(left + j * side, top + i * side, size, size)
+            place = box(left + j * side, top + i * high, side - gap, high - gap)
             body.append(tag("rect", {**ink(value / most), **place}, tooltip))
             if room:
                 kind = "number middle" + " paper" * (abs(value / most) > 0.65)  # light on dark, or dark on light
-                body.append(label(numbers[i][j], left + (j + 0.5) * side, top + (i + 0.5) * side + 4, kind))
-    for at in range(0, down, -(-14 // side)):  # where cells are small, only every second, third … name
-        body.append(label(rows[at], left - 7, top + (at + 0.5) * side + 4, "quiet end"))
+                body.append(label(numbers[i][j], left + (j + 0.5) * side, top + (i + 0.5) * high + 4, kind))
+    for at in range(0, down, -(-14 // high)):  # where cells are small, only every second, third … name
+        body.append(label(rows[at], left - 7, top + (at + 0.5) * high + 4, "quiet end"))
     for at in range(0, across, max(1, -(-widest // side))):
         body.append(label(columns[at], left + (at + 0.5) * side, bottom + 17, "quiet middle"))
     end = format_number(round(most, decimals))

@@ -45,8 +45,7 @@ def _visible_character(character: str) -> str:
 
 def graphemes(text: str) -> list[str]:
     """The characters that a reader sees: letters with their accents, combined emoji, flags (Unicode UAX 29)."""
-    found: list[str] = regex.findall(r"\X", text)
-    return found
+    return regex.findall(r"\X", text)
 
 
 def labels(pieces: Sequence[str]) -> list[str]:

@@ -72,18 +72,15 @@ def _body(section: Section) -> list[Markup]:
         case Pre():
             return [tag("pre", {"tabindex": 0}, section.text)]
         case Table():
-            note = [tag("p", {"class": "quiet"}, section.note)] if section.note else []
-            return [tag("div", {"class": "scroll"}, _table(section)), *note]
+            return [tag("div", {"class": "scroll"}, _table(section)), *_note(section.note)]
         case Curve():
             return [tag("div", {"class": "scroll"}, curve_svg(replace(section, title="")))]
         case Scatter():
-            note = [tag("p", {"class": "quiet"}, section.note)] if section.note else []
-            return [tag("div", {"class": "scroll"}, scatter_svg(section)), *note]
+            return [tag("div", {"class": "scroll"}, scatter_svg(section)), *_note(section.note)]
         case Connections():
             return [tag("div", {"class": "scroll"}, connections_svg(section))]
         case Interlinear():
-            note = [tag("p", {"class": "quiet"}, section.note)] if section.note else []
-            return [_interlinear(section), *note]
+            return [_interlinear(section), *_note(section.note)]
         case Heatmaps():
             return [_gallery((heatmap.title, heatmap_svg(heatmap)) for heatmap in section.heatmaps)]
         case Gallery():
@@ -93,10 +90,13 @@ def _body(section: Section) -> list[Markup]:
         case ImageGallery():
             pictures = _gallery((view.title, replace(view, title="").svg()) for view in section.views)
             attention = any(len(view.maps) for view in section.views)
-            below = section.note or (READING if attention else "")
-            return [pictures, *([tag("p", {"class": "quiet"}, below)] if below else [])]
+            return [pictures, *_note(section.note or (READING if attention else ""))]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
+
+
+def _note(text: str) -> list[Markup]:
+    return [tag("p", {"class": "quiet"}, text)] if text else []
 
 
 def _with_code(text: str) -> list[Markup | str]:

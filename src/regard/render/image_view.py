@@ -1,10 +1,8 @@
 """ImageView: the attention of each word of a caption over an image, for a terminal, a notebook, a paper, a browser."""
 
 import base64
-import io
 import json
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from regard.render.formatting import Markup, asset, format_number, lines, tag, t
 from regard.render.page import document, rounded
 from regard.render.svg import MARGIN, SMALL, box, heading, label, svg_element
 from regard.render.terminal import EDGES, SHADES
-from regard.render.view_data import Floats
+from regard.render.view_data import Floats, npz_bytes
 
 SHADE = 0.75  # the opacity of the shade over a cell without weight
 WIDE, TALL = 838, 128  # pixels of the largest image in a picture of all words
@@ -59,8 +57,7 @@ class ImageView:
         if self.weights is None:
             return np.zeros((0, *self.grid), np.float32)
         weights = np.nan_to_num(self.weights, posinf=0.0, neginf=0.0).reshape(-1, *self.grid)
-        maps: Floats = weights / np.maximum(weights.max(axis=(1, 2), keepdims=True), 1e-12)
-        return maps
+        return weights / np.maximum(weights.max(axis=(1, 2), keepdims=True), 1e-12)
 
     @property
     def alt(self) -> str:
@@ -102,12 +99,7 @@ class ImageView:
     def _npz(self) -> bytes:
         weights = np.zeros((0, 0), np.float32) if self.weights is None else self.weights
         arrays = {"words": np.array(self.words, np.str_), "weights": weights, "grid": np.array(self.grid)}
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in {**arrays, "image": self.image}.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-        return buffer.getvalue()
+        return npz_bytes({**arrays, "image": self.image})
 
     def __repr__(self) -> str:
         name = f" {self.name}:" if self.name else ""

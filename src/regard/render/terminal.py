@@ -203,8 +203,7 @@ def _shades(matrix: Matrix) -> list[str]:
 
 def _blank(matrix: Matrix) -> NDArray[np.bool_]:
     """The cells that stay blank: masked ones, or weights of exactly 0 if the mask is not known. (Tq, Tk)"""
-    blank: NDArray[np.bool_] = matrix.weights == 0 if matrix.visible is None else ~matrix.visible
-    return blank
+    return matrix.weights == 0 if matrix.visible is None else ~matrix.visible
 
 
 def _coloured(cells: str) -> Text:

@@ -1,7 +1,5 @@
 """AttentionView: recorded attention weights that can be shown in a terminal, a notebook, a paper or a browser."""
 
-import io
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from regard.render.formatting import Markup, tag
 from regard.render.page import page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Frame, Layer, Matrix
+from regard.render.view_data import Frame, Layer, Matrix, npz_bytes
 from regard.report.glossary import docs_folder
 
 
@@ -175,23 +173,14 @@ class AttentionView:
         return parts[which]
 
     def _npz(self) -> bytes:
-        """The weights by layer name, and the tokens of all axes.
-
-        Written with `zipfile`, not `np.savez`: any layer name is allowed, and equal views give equal bytes.
-        """
+        """The weights by layer name, and the tokens of all axes."""
         arrays: dict[str, NDArray[np.generic]] = {layer.name: layer.weights for layer in self.layers}
         axes = {"rows": self.rows, "columns": self.columns}
         for part, (layer, *_) in self.parts.items():
             rows, columns = _axes(layer)
             if (list(rows), list(columns)) != (list(self.rows), list(self.columns)):
                 axes |= {f"{part}.rows": rows, f"{part}.columns": columns}
-        arrays |= {name: np.array(pieces, dtype=np.str_) for name, pieces in axes.items()}
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in arrays.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-        return buffer.getvalue()
+        return npz_bytes({**arrays, **{name: np.array(pieces, dtype=np.str_) for name, pieces in axes.items()}})
 
 
 def _axes(layer: Layer) -> tuple[Sequence[str], Sequence[str]]:

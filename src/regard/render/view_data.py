@@ -1,6 +1,8 @@
 """The data of a view: the weights of a layer, a decoding step, and the matrix of one picture."""
 
-from collections.abc import Sequence
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -97,6 +99,19 @@ def strongest_lines(intensities: Floats) -> tuple[NDArray[np.intp], int]:
     drawn = np.flatnonzero(intensities >= FAINTEST_LINE)
     kept = drawn[np.lexsort((-intensities.flat[drawn], ranks.flat[drawn]))][:MAX_LINES]
     return kept[np.argsort(intensities.flat[kept], kind="stable")], len(drawn)
+
+
+def npz_bytes(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
+    """Arrays as an .npz file.
+
+    Written with `zipfile`, not `np.savez`: an array may have any name, and equal arrays give equal bytes.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +212,7 @@ class Matrix:
     @property
     def intensities(self) -> Floats:
         """The weights divided by the end of the colour scale, in 0 … 1: how dark each cell is. (Tq, Tk)"""
-        intensities: Floats = np.nan_to_num(self.weights / np.float32(self.scale_max)).clip(0.0, 1.0)
-        return intensities
+        return np.nan_to_num(self.weights / np.float32(self.scale_max)).clip(0.0, 1.0)
 
     def masked(self, row: int, column: int) -> bool:
         """Whether the query of a row may not look at the key of a column."""

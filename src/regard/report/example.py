@@ -1,4 +1,4 @@
-"""One example as a model reads it in training: its tokens, what is hidden, what is predicted, where its parts end."""
+"""One example as a model reads it in training: its tokens, what is masked and predicted, where its parts end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWN_TEXT = (  # paragraphs
     "bridge is. The oldest people in the village say that it was always there.",
 )
 REPLACED, ORIGINAL = "replaced", "original"  # what ELECTRA predicts of each token
-SHOWN = {"mask": "masked", "random": "random", "kept": "kept"}  # what stands at a hidden place, by the name in JSON
+SHOWN = {"mask": "masked", "random": "random", "kept": "kept"}  # what is shown at a chosen place, by the name in JSON
 SENTENCES = {  # the answers to a question about two parts, by `objective.sentences`
     "next": ("the second part follows the first", "the second part comes from elsewhere"),
     "order": ("the two parts are in their order", "the two parts have changed places"),
@@ -50,7 +50,7 @@ class Place:
 
     token: str  # what the model reads
     segment: int | None = None  # the part of the input that it belongs to
-    hidden: str | None = None  # how the token of the text was hidden: mask, random or kept
+    chosen: str | None = None  # of a token that a masked model predicts, what is shown: mask, random or kept
     predicts: str | None = None  # what should be predicted at this place
 
 
@@ -63,19 +63,20 @@ class ExamplePicture:
     objective: str
     inputs: Mapping[str, tuple[Place, ...]]
     answers: Mapping[str, str]
+    carried: str = ""  # what the model knows of the text before the example
 
     def sections(self) -> list[Section]:
         """The example as sections of a report."""
-        found: list[Section] = [Text(self.about, f"{self.recipe}: one example of the task “{self.task}”")]
+        found: list[Section] = [Text(self.about, f"{self.recipe}: one training example")]
         for name, places in self.inputs.items():
             lines: dict[str, list[str]] = {"reads": [place.token for place in places]}
             if any(place.segment is not None for place in places):
                 lines["segment"] = [str(place.segment) for place in places]
-            if any(place.hidden for place in places):
-                lines["hidden"] = [SHOWN.get(place.hidden or "", "") for place in places]
+            if any(place.chosen for place in places):
+                lines["chosen"] = [SHOWN.get(place.chosen or "", "") for place in places]
             if any(place.predicts is not None for place in places):
                 lines["predicts"] = [place.predicts or "" for place in places]
-            marked = [at for at, place in enumerate(places) if place.hidden]
+            marked = [at for at, place in enumerate(places) if place.chosen]
             found.append(Interlinear(name, [*lines], [*zip(*lines.values())], marked))
         if self.answers:
             found.append(Table("Predicted for the whole example", ["", "answer"], [*map(list, self.answers.items())]))
@@ -85,23 +86,21 @@ class ExamplePicture:
     def about(self) -> str:
         """What is predicted, in words."""
         places = [place for some in self.inputs.values() for place in some]
-        hidden = [place.hidden for place in places if place.hidden]
+        chosen = [place.chosen for place in places if place.chosen]
         predicted = sum(place.predicts is not None for place in places)
-        said = f"The objective is {self.objective}. The model reads {len(places)} tokens, special ones included."
-        if hidden:
-            shown = {name: hidden.count(name) for name in SHOWN}
-            said += f" {len(hidden)} of them are hidden, and only these are predicted: {shown['mask']} show the mask, "
+        said = f"objective={self.objective}: the model reads {len(places)} tokens, special ones included."
+        if chosen:
+            shown = {name: chosen.count(name) for name in SHOWN}
+            said += f" {len(chosen)} of them are chosen, and only these are predicted: {shown['mask']} show the mask, "
             said += f"{shown['random']} a random token and {shown['kept']} the token itself."
             if any(place.predicts in (REPLACED, ORIGINAL) for place in self.inputs.get("model", ())):
-                said = (
-                    f"The objective is {self.objective}. A generator predicts {len(hidden)} masked tokens. The model "
-                )
-                said += "reads the text with tokens that are sampled from these predictions, and tells for each token "
-                said += "whether it was replaced; below, this is written at the masked places. The generator of this "
-                said += "example is not trained."
+                said = f"objective={self.objective}: a generator predicts {len(chosen)} masked tokens. The model "
+                said += "reads the text with tokens that are sampled from these predictions, and predicts for each "
+                said += "token whether it was replaced; below, the answer is written at the masked places. The "
+                said += "generator of this example is not trained."
         elif predicted:
             said += f" It predicts {predicted} tokens; each stands below the token that is read just before it."
-        return said
+        return f"{said} {self.carried}".strip()
 
 
 def example_picture(recipe: Recipe, kinds: Kinds = KINDS) -> ExamplePicture:
@@ -131,7 +130,15 @@ def _pictured(prepared: Prepared, kinds: Kinds) -> ExamplePicture:
     if isinstance(recipe.objective, ReplacedTokens):
         inputs = _replaced(prepared, recipe.objective, batch, texts[-1])
     objective = next(name for name, kind in kinds["objective"].items() if kind is type(recipe.objective))
-    return ExamplePicture(recipe.name, task.name, objective, inputs, _answers(batch, recipe.objective, fields))
+    answers = _answers(batch, recipe.objective, fields)
+    return ExamplePicture(recipe.name, task.name, objective, inputs, answers, _carried(recipe))
+
+
+def _carried(recipe: Recipe) -> str:
+    """How a model reads a text in windows that continue each other, in words; empty for any other model or order."""
+    if not recipe.model.carries or getattr(recipe.data, "order", "") != "contiguous":
+        return ""
+    return "The next batch has the text that follows; the model then starts from its states of this text."
 
 
 def _places(name: str, batch: Batch, tokenizer: Tokenizer, head: str, fields: Mapping[str, Field]) -> tuple[Place, ...]:
@@ -147,29 +154,29 @@ def _places(name: str, batch: Batch, tokenizer: Tokenizer, head: str, fields: Ma
     wanted = targets[0][real].tolist()
     tags = next((each.names for each in fields.values() if isinstance(each, LabelField)), None)
     names = [None if one == IGNORED else tags[one] if tags else tokenizer.pieces([one])[0] for one in wanted]
-    hidden: list[str | None] = [None] * len(ids)
+    chosen: list[str | None] = [None] * len(ids)
     if head == "masked":
         mask = tokenizer.special_tokens.mask
-        hidden = [
+        chosen = [
             None if target == IGNORED else "mask" if token == mask else "kept" if token == target else "random"
             for token, target in zip(ids, wanted)
         ]
-    return tuple(map(Place, pieces, segments, hidden, names))
+    return tuple(map(Place, pieces, segments, chosen, names))
 
 
 @torch.no_grad()
 def _replaced(
     prepared: Prepared, objective: ReplacedTokens, batch: Batch, tokenizer: Tokenizer
 ) -> dict[str, tuple[Place, ...]]:
-    """What a generator reads and predicts, and what the model reads and judges, of the first example."""
+    """What the generator reads and predicts in the first example, and what the model reads and predicts."""
     made = prepared.build().eval()
     text = objective.replace(cast(Bert, made.model), batch.to(prepared.device), made.own).text[0].cpu()
     real, targets = batch.real["tokens"][0], batch["targets"][0]
-    judged = [
+    answers = [
         None if target == IGNORED else ORIGINAL if token == target else REPLACED
         for token, target in zip(text[real].tolist(), targets[real].tolist())
     ]
-    model = (Place(piece, predicts=one) for piece, one in zip(tokenizer.pieces(text[real].tolist()), judged))
+    model = (Place(piece, predicts=one) for piece, one in zip(tokenizer.pieces(text[real].tolist()), answers))
     return {"generator": _places("tokens", batch, tokenizer, "masked", prepared.fields), "model": tuple(model)}
 
 

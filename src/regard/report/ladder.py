@@ -30,6 +30,7 @@ class Standing:
     results: Results
     published: Published | None = None
     quality: float | None = None  # the quality to reach; None: a share of the best rung's
+    out: Path = Path()  # the folder of the ladder, which has the logs of its cells
     metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS, repr=False)
 
     @cached_property
@@ -99,10 +100,10 @@ class Standing:
         plans = [Table("What suits each family", ["", *(row[0] for row in own)], rows)] if own else []
         return [self._table(self.heading), *plans, *self._elsewhere()]
 
-    def sections(self, out: Path) -> list[Section]:
+    def sections(self) -> list[Section]:
         """The table, quality against time, the curves of every rung's first seed, the settings."""
         first = {
-            name: out / "cells" / name.replace(" ", "-") / f"seed-{every[0]['seed']}"
+            name: self.out / "cells" / name.replace(" ", "-") / f"seed-{every[0]['seed']}"
             for name, every in self.results.items()
         }
         words = "Every rung has the same number of parameters within 5 % and was trained on the same target tokens."

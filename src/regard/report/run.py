@@ -16,7 +16,7 @@ from regard.report.classes import class_report
 from regard.report.entities import entity_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
-from regard.report.samples import Answer, Sample, answers, excerpts, samples
+from regard.report.samples import Answer, Sample, answers, excerpts, mistakes, samples
 from regard.report.sections import Cell, Curve, Gallery, ImageGallery, Line, Section, Table, Text
 from regard.report.steps import compute_steps, step_table
 from regard.training.chance import describe_chance
@@ -71,8 +71,15 @@ class Outcome:
         return [replace(one.view, name=f"example {at} of {self.part}") for at, one in enumerate(found, 1)]
 
     def views(self) -> list[AttentionView]:
-        """The attention of the model over the first few examples."""
-        return [verbs.look(self.model, text) for text in self.texts]
+        """The attention of the model over the first few examples; the title has the class that it gives them."""
+        seen = [verbs.look(self.model, text) for text in self.texts]
+        if self.model.task.head != "class" or self.model.module.config.numbers or not seen:
+            return seen
+        labels = verbs.classify(self.model, self.texts)
+        return [
+            replace(view, title=f"{view.title} → {one.label} ({one.probability:.2f})")
+            for view, one in zip(seen, labels)
+        ]
 
     @cached_property
     def chance(self) -> str:
@@ -96,9 +103,12 @@ class Outcome:
         return Gallery("The n-grams that won the filters", [look_filters(self.model, text) for text in self.texts])
 
     def class_sections(self) -> list[Section]:
-        """The scores by class and the confusion matrix, or the scores by type of entity, if there are classes."""
+        """The scores by class and the confusion matrix, or the scores by type of entity, and the worst mistakes."""
         if tagged := entity_report(self.model, self.examples):
             return list(tagged.tables())
+        wrong, score = mistakes(self.model, self.examples)
+        if wrong:
+            return [answer_table("The worst mistakes", wrong, f"The score is {score}.")]
         found = class_report(self.model, self.examples)
         return (
             []
@@ -115,7 +125,7 @@ class Outcome:
     @cached_property
     def answers(self) -> list[Table]:
         """The first answers and the failures of a model that reads a source text."""
-        if not {"source", "target"} <= set(self.model.fields):
+        if not {"source", "target"} <= set(self.model.fields) - set(self.model.task.made):
             return []
         shown, wrong = answers(self.model, self.examples, SHOWN)
         note = "The wrong answers that the model is surest of; the score is the mean log-probability of the tokens."
@@ -202,7 +212,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     first, recipe, captioned = outcomes[0], outcomes[0].recipe, outcomes[0].captioned
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
     select = find_metric(recipe.plan.select, first.model.metrics).title
-    judged = (
+    measured = (
         f"The best step, by {select}, is step {first.model.step}; the scores and pictures are those of this step on "
         f"examples of {first.part}."
         if first.model.task.validates
@@ -213,7 +223,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     shown = filters or any(view.layers for view in seen) or bool(seen and not found)  # else no picture says anything
     about = [
         f"{recipe.title[:1].upper()}{recipe.title[1:]}. {first.model.about}",
-        f"Its task is “{first.model.task.name}”. {judged}",
+        f"Its task is “{first.model.task.name}”. {measured}",
         *(f"“{other.name}” is a run that it is compared with: {other.path}." for other in outcomes[1:]),
     ]
     return [

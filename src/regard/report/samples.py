@@ -1,6 +1,6 @@
 """Samples at the end of a run: a few texts that the model continues, whose masked word it fills in, or that it answers.
 
-Of texts that it answers, the failures are shown too: the wrong answers that it is surest of.
+Of texts that it answers, the failures are shown too: the wrong answers that it is surest of, or the largest errors.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,11 +8,15 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from regard import verbs
+from regard.answer_scores import exact
+from regard.data.example import Choice, Question, RatedPair, RatedText
 from regard.data.fields import TextField
 from regard.data.joined import inputs_of
 from regard.models import reads_whole
 from regard.verbs import Loaded
+from regard.verbs.answering import answer
 from regard.verbs.filling import mask_of
+from regard.verbs.labelling import choose, rate
 from regard.verbs.neighbours import neighbours, word_table
 
 LONGEST = 80  # characters of an excerpt
@@ -21,6 +25,7 @@ LENGTH = 160  # tokens of an answer
 TEMPERATURE = 0.8
 NEAR, NEAR_WORDS, NEAR_EVERY = 6, 5, 20  # neighbours of a word; words; every how many-th of the most frequent words
 ANSWERED, WRONG = 200, 5  # examples that are answered to find failures; failures that are shown
+NO_ANSWER = "(no answer)"
 LONG_WORD = 5  # letters of a word: shorter ones are mostly function words
 
 
@@ -32,12 +37,12 @@ class Sample(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A source, the answer of the model and the right one; the score is the mean log-probability of the tokens."""
+    """An input, the answer of the model and the right one."""
 
     given: str
     said: str
     right: str
-    score: float
+    score: float  # how sure the model is: the mean log-probability of the tokens, a probability; or how wrong
 
 
 def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
@@ -125,6 +130,53 @@ def answers(model: Loaded, examples: Sequence[Any], most: int) -> tuple[list[Ans
     accepted = [(one.target, *one.others) for one in some]
     wrong = [one for one, right in zip(found, accepted) if one.said not in right]
     return found[:most], sorted(wrong, key=lambda one: -one.score)[:WRONG]
+
+
+def mistakes(model: Loaded, examples: Sequence[Any]) -> tuple[list[Answer], str]:
+    """The worst mistakes of a model of choices, of answers or of numbers, and what their score is; none of others."""
+    examined = MISTAKES.get(type(examples[0])) if examples else None
+    if examined is None:
+        return [], ""
+    find, score = examined
+    wrong = find(model, examples[:: max(1, len(examples) // ANSWERED)][:ANSWERED])
+    return sorted(wrong, key=lambda one: -one.score)[:WRONG], score
+
+
+def _wrong_choices(model: Loaded, examples: Sequence[Any]) -> list[Answer]:
+    contexts = [(one.text[0][0], *(choice for _, choice in one.text)) for one in examples]
+    return [
+        Answer(context, found.choice, choices[one.label], found.probability)
+        for one, (context, *choices), found in zip(examples, contexts, choose(model, contexts))
+        if found.number != one.label
+    ]
+
+
+def _wrong_answers(model: Loaded, examples: Sequence[Any]) -> list[Answer]:
+    right = [[text for text, _ in one.answers] or [""] for one in examples]
+    found = answer(model, [(one.question, one.passage) for one in examples])
+    return [
+        Answer(one.question, said.text or NO_ANSWER, texts[0] or NO_ANSWER, said.probability)
+        for one, texts, said in zip(examples, right, found)
+        if not any(exact(said.text, text) for text in texts)
+    ]
+
+
+def _wrong_numbers(model: Loaded, examples: Sequence[Any]) -> list[Answer]:
+    texts = [one.text if isinstance(one.text, str) else tuple(inputs_of(one.text)[0]) for one in examples]
+    return [
+        Answer(text if isinstance(text, str) else " · ".join(text), f"{found:.3g}", f"{right:.3g}", abs(found - right))
+        for text, found, right in zip(
+            texts, [one.number for one in rate(model, texts)], [one.number for one in examples]
+        )
+    ]
+
+
+MISTAKES: dict[type, tuple[Callable[[Loaded, Sequence[Any]], list[Answer]], str]] = {  # by the class of the examples
+    Choice: (_wrong_choices, "the probability of the output"),
+    Question: (_wrong_answers, "the probability of the output"),
+    RatedText: (_wrong_numbers, "the difference of output and right number"),
+    RatedPair: (_wrong_numbers, "the difference of output and right number"),
+}
 
 
 def gapped(text: str, mask: str) -> str:

@@ -26,6 +26,15 @@ class MarkedText:
         """The text before the part, the part, the text after it."""
         return self.text[: self.start], self.text[self.start : self.end], self.text[self.end :]
 
+    def excerpt(self, width: int = 80) -> "MarkedText":
+        """The part with at most so many characters on each side of it, cut between words."""
+        before, part, after = self.parts
+        if len(before) > width:
+            before = "… " + before[-width:].partition(" ")[2]
+        if len(after) > width:
+            after = after[:width].rpartition(" ")[0] + " …"
+        return MarkedText(before + part + after, len(before), len(before) + len(part))
+
     @property
     def marked(self) -> str:
         """The text with the part in asterisks."""

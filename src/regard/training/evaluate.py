@@ -215,22 +215,13 @@ def _one_class(logits: Floats, classes: Values, threshold: float) -> tuple[Flags
     return logits.argmax(1)[:, None] == names, classes[:, None] == names
 
 
-def _several_classes(logits: Floats, classes: Floats, threshold: float) -> tuple[Flags, Flags]:
-    return logits >= math.log(threshold / (1 - threshold)), classes > 0.5
-
-
-def _with_gold(numbers: Floats, gold: Floats, threshold: float) -> tuple[Floats, Floats]:
-    """The numbers of the examples that have gold numbers."""
-    return numbers[~np.isnan(gold)], gold[~np.isnan(gold)]
-
-
 # By the head: the predictions and the right answers from the outputs of the model, the targets and the threshold.
 PREDICTIONS: dict[str, Callable[[Any, Any, float], tuple[Any, Any]]] = {
     "class": _one_class,
     "choice": _one_class,
-    "labels": _several_classes,
+    "labels": lambda logits, classes, threshold: (logits >= math.log(threshold / (1 - threshold)), classes > 0.5),
     "number": lambda numbers, targets, threshold: (numbers, targets),
-    "vector": _with_gold,
+    "vector": lambda numbers, gold, threshold: (numbers[~np.isnan(gold)], gold[~np.isnan(gold)]),
 }
 
 
@@ -410,8 +401,7 @@ def pieces(model: Loaded, examples: Sequence[Any]) -> Sequence[Any]:
     """The examples, or the pieces of all of them if the task cuts long ones."""
     if model.task.pieces is None:
         return examples
-    data = None if model.recipe is None else model.recipe.data
-    return [one for some in model.task.pieces(model.fields, examples, data, model.longest) for one in some]
+    return [one for some in model.task.pieces(model.fields, examples, model.data, model.longest) for one in some]
 
 
 def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mapping[str, Metric]) -> None:

@@ -117,7 +117,6 @@ def extraction_from(given: Loaded, path: str | Path, kinds: Kinds = KINDS) -> Ex
 
     def weights() -> Mapping[str, Tensor]:
         module: Any = load(path, "cpu", kinds=kinds).module
-        found: Mapping[str, Tensor] = (module if head is None else module.body).state_dict()
-        return found
+        return (module if head is None else module.body).state_dict()
 
     return Extraction(settings, tokenizer, weights, str(path))

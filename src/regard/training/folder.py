@@ -33,7 +33,7 @@ from regard.models import Model
 from regard.objectives.objective import Trainer
 from regard.recipes import Recipe
 from regard.stored import load_weights, recipe_json, stored_recipe
-from regard.training.optim import INDEPENDENT_OF_STEPS
+from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
@@ -93,7 +93,7 @@ def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     was, now = (_flatten(to_json(each, kinds)) for each in (stored, recipe))
     counts = recipe.objective.learns_by == "counts"
     follows = recipe.plan.epochs is not None  # plan.steps follows from plan.epochs
-    any_length = recipe.plan.schedule in INDEPENDENT_OF_STEPS and not counts
+    any_length = not depends_on_steps(recipe.plan) and not counts
     free = (*FREE, *(["plan.steps"] if follows or any_length else []), *(["plan.epochs"] if any_length else []))
     for name in was | now:
         if name not in free and was.get(name) != now.get(name):

@@ -21,16 +21,20 @@ STATE = {  # the tensors that an optimiser has for each weight that it has chang
 TRAINED, MEAN = "weight", "mean"  # asgd: the weight that training continues, and the mean of its values
 TRIGGER = "trigger"  # before the names of the numbers that asgd has once, not for each weight
 UNUSED = "unused"  # an empty tensor in the place of the state of a weight that never had a gradient
-INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
+
+
+def depends_on_steps(plan: Plan) -> bool:
+    """Whether the rates depend on `plan.steps`: the schedule ends with the run, or the warm-up is a part of it."""
+    return plan.schedule not in ("constant", "inverse-sqrt", "noam") or 0 < plan.warmup < 1
 
 
 def place_in_schedule(plan: Plan, step: float, passed: float = 0.0) -> float:
     """The place of step 0, 1, … in the schedule, in steps: its number, unless `plan.minutes` ends the run earlier.
 
-    `passed` is the part of `plan.minutes` that has passed. The schedules that end with the run advance by the number of
-    steps or by the time, whichever is further, so that the warm-up and the decay end in time.
+    `passed` is the part of `plan.minutes` that has passed. Rates that depend on the length of the run advance by
+    the number of steps or by the time, whichever is further, so that the warm-up and the decay end in time.
     """
-    return step if plan.schedule in INDEPENDENT_OF_STEPS else max(step, min(passed, 1.0) * plan.steps)
+    return max(step, min(passed, 1.0) * plan.steps) if depends_on_steps(plan) else step
 
 
 def rate_at(plan: Plan, step: float, width: int) -> float:
@@ -41,16 +45,17 @@ def rate_at(plan: Plan, step: float, width: int) -> float:
     `step` is a `place_in_schedule`; `width` is the model's. Only noam uses the width: rate · width^-½ · min(n^-½, n ·
     warmup^-1½) for n = step + 1 (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
     """
+    warmup = plan.warmup_steps
     if plan.schedule == "noam":
-        n, warmup = step + 1, max(plan.warmup, 1)
-        return plan.rate * width**-0.5 * min(n**-0.5, n * warmup**-1.5)
+        n = step + 1
+        return plan.rate * width**-0.5 * min(n**-0.5, n * max(warmup, 1) ** -1.5)
     if plan.schedule == "triangular":  # Howard & Ruder 2018, eq. 3
         cut = plan.cut * plan.steps
         height = step / cut if step < cut else max(1 - (step - cut) / (plan.steps - cut), 0.0)  # 0 … 1
         return plan.rate * (1 + height * (plan.ratio - 1)) / plan.ratio
-    if step < plan.warmup:
-        return plan.rate * (step + 1) / plan.warmup
-    done = (step - plan.warmup) / max(plan.steps - plan.warmup, 1)  # 0 … 1 over the steps after the warm-up
+    if step < warmup:
+        return plan.rate * (step + 1) / warmup
+    done = (step - warmup) / max(plan.steps - warmup, 1)  # 0 … 1 over the steps after the warm-up
     match plan.schedule:
         case "constant":
             return plan.rate
@@ -59,7 +64,7 @@ def rate_at(plan: Plan, step: float, width: int) -> float:
         case "cosine":
             return plan.rate * (1 + math.cos(math.pi * min(done, 1.0))) / 2
         case "inverse-sqrt":  # Vaswani et al. 2017, section 5.3
-            return plan.rate * math.sqrt(max(plan.warmup, 1) / (step + 1))
+            return plan.rate * math.sqrt(max(warmup, 1) / (step + 1))
 
 
 def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:

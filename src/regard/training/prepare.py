@@ -20,7 +20,7 @@ from regard.data.joined import cut_to, texts_of_a_row
 from regard.data.related import SeparateTexts, SimilarityField
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
-    Running,
+    Book,
     RunningText,
     Streams,
     WindowRows,
@@ -161,25 +161,16 @@ def prepare(
     if given:
         recipe = given.recipe_for(recipe, kinds)
     task = find_task(recipe, kinds)
-    corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Running | Words) else recipe.data.load()
+    corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Book | Words) else recipe.data.load()
     if not corpus.train:
-        raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
+        file = getattr(recipe.data, "train", "")
+        cure = f"data.train={file} is too short, give a longer file" if file else "set data.train"
+        raise UserError(f"data: {recipe.name} has no training examples; {cure}.")
     if folder:
         config = stored_config(folder, kinds)
         fields = read_fields(folder, task, config)
     else:
-        sample: Iterable[Any] = corpus.train
-        if given:
-            fields = given.fields_for(task, recipe, sample)
-        else:
-            if isinstance(corpus.train, TextExamples):  # a large text
-                sample = tokenizer_sample(recipe.data, corpus.train, report)
-            kinds_of_fields = field_kinds(task.fields, recipe.model.reads_words)
-            if path := getattr(recipe.data, "tokenizer", ""):
-                tokenizer = given_tokenizer(path)
-                fields = {name: kind(tokenizer) for name, kind in kinds_of_fields.items()}  # type: ignore[call-arg]
-            else:
-                fields = fit_fields(kinds_of_fields, sample, recipe.data)
+        fields = given.fields_for(task, recipe, corpus.train) if given else _fitted(recipe, task, corpus, report)
         sizes = {name: field.size for name, field in fields.items()}
         names = {name: field.names for name, field in fields.items() if isinstance(field, LabelField)}
         config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None).with_names(names)
@@ -199,27 +190,7 @@ def prepare(
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
-        limit, train = _longest_row(config), corpus.train
-        if task.pieces is not None:
-            most = None if limit is None else min(limit, recipe.plan.batch_tokens)
-            train = [one for some in task.pieces(fields, train, recipe.data, most) for one in some]
-        columns = encode(cut_to(fields, limit), train, report)
-        texts = texts_of_a_row(fields, columns)
-        if texts > 1 and config.split()[1] is None:
-            why = "this model has an output layer of its own, which reads one text"
-            raise UserError(f"data.both_orders=true: {why}; add head={task.head}.")
-        batches = Batches(
-            columns,
-            task,
-            max(recipe.plan.batch_tokens // texts, 2),
-            recipe.plan.seed,
-            limit=limit,
-            corruption=recipe.objective.corruption(fields),
-        )
-        if recipe.objective.compares_rows and (largest := max(batches.shapes))[0] < 2:
-            found = "every batch has one example, but this objective compares the examples of a batch"
-            least = 2 * max(largest[1:])
-            raise UserError(f"plan.batch_tokens={recipe.plan.batch_tokens}: {found}; give {least} or more.")
+        batches = _batches(recipe, task, corpus, config, fields, report)
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
     recipe, doubts = _with_metrics(_with_steps(recipe, len(batches) / encoded / ranks), fields, kinds)
     return Prepared(
@@ -240,6 +211,44 @@ def prepare(
             *_warnings(recipe, config, corpus, running=not isinstance(batches, Batches)),
         ),
     )
+
+
+def _fitted(recipe: Recipe, task: Task, corpus: Corpus, report: Report | None) -> dict[str, Field]:
+    """The fields of a task, fitted to the training examples, or with the tokenizer that `data.tokenizer` names."""
+    sample: Iterable[Any] = corpus.train
+    if isinstance(corpus.train, TextExamples):  # a large text
+        sample = tokenizer_sample(recipe.data, corpus.train, report)
+    kinds = field_kinds(task.fields, recipe.model.reads_words)
+    if path := getattr(recipe.data, "tokenizer", ""):
+        tokenizer = given_tokenizer(path)
+        return {name: kind(tokenizer) for name, kind in kinds.items()}  # type: ignore[call-arg]
+    return fit_fields(kinds, sample, recipe.data)
+
+
+def _batches(
+    recipe: Recipe,
+    task: Task,
+    corpus: Corpus,
+    config: ModelConfig,
+    fields: Mapping[str, Field],
+    report: Report | None,
+) -> Batches:
+    """The batches of training examples that are not one running text."""
+    plan, limit, train = recipe.plan, _longest_row(config), corpus.train
+    if task.pieces is not None:
+        most = None if limit is None else min(limit, plan.batch_tokens)
+        train = [one for some in task.pieces(fields, train, recipe.data, most) for one in some]
+    columns = encode(cut_to(fields, limit), train, report)
+    texts = texts_of_a_row(fields, columns)
+    if texts > 1 and config.split()[1] is None:
+        why = "this model has an output layer of its own, which reads one text"
+        raise UserError(f"data.both_orders=true: {why}; add head={task.head}.")
+    corruption = recipe.objective.corruption(fields)
+    batches = Batches(columns, task, max(plan.batch_tokens // texts, 2), plan.seed, limit, corruption)
+    if recipe.objective.compares_rows and (largest := max(batches.shapes))[0] < 2:
+        found = "every batch has one example, but this objective compares the examples of a batch"
+        raise UserError(f"plan.batch_tokens={plan.batch_tokens}: {found}; give {2 * max(largest[1:])} or more.")
+    return batches
 
 
 def without_metrics(recipe: Recipe, needs: str, kinds: Kinds) -> Recipe:
@@ -268,16 +277,18 @@ def _with_metrics(recipe: Recipe, fields: Mapping[str, Field], kinds: Kinds) -> 
 
 
 def _with_steps(recipe: Recipe, batches: float) -> Recipe:
-    """The recipe with `plan.steps` from `plan.epochs`, if that is given, and `plan.unfreeze` as a number of steps.
+    """The recipe with `plan.steps` from `plan.epochs`, if that is given, and each setting "epoch" as a number of steps.
 
     `batches` is the batches of an epoch.
     """
     plan = recipe.plan
+    an_epoch = max(1, math.ceil(batches / plan.accumulate))
     if plan.unfreeze == "epoch":
-        plan = replace(plan, unfreeze=max(1, math.ceil(batches / plan.accumulate)))
-        recipe = replace(recipe, plan=plan)
+        plan = replace(plan, unfreeze=an_epoch)
+    if plan.evaluate == "epoch":
+        plan = replace(plan, evaluate=an_epoch)
     if plan.epochs is None:
-        return recipe
+        return replace(recipe, plan=plan)
     if recipe.objective.learns_by == "counts":
         raise UserError(f"plan.epochs={plan.epochs:g}: a model that counts reads its text once; leave it out.")
     steps = max(1, math.ceil(plan.epochs * batches / plan.accumulate))
@@ -288,8 +299,8 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
     """What is probably a mistake in the plan or in the size of the validation set."""
     plan, valid = recipe.plan, len(corpus.valid)
     warms_up = plan.schedule != "triangular" and "warmup" in recipe.objective.plan_settings
-    if plan.warmup >= plan.steps and warms_up:
-        reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup:.0%} of its maximum"
+    if plan.warmup_steps >= plan.steps and warms_up:
+        reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup_steps:.0%} of its maximum"
         cure = f"lower plan.warmup, or raise plan.{'steps' if plan.epochs is None else 'epochs'}"
         yield f"plan.warmup={plan.warmup}: the run has {plan.steps} steps, so {reached}; {cure}."
     if plan.unfreeze:

@@ -93,18 +93,10 @@ class Run:
             before = resolve(out, ("latest",))
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
-        self._tuning: Run | None = None  # the run of the language model that comes first
-        if recipe.plan.tune_lm and before is None:
-            first = tuning_recipe(recipe, init if isinstance(init, WarmStart) else None, kinds)
-            self._tuning = Run(first, out / TUNED, "overwrite", init, ranks, kinds, report)
-            init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
-        elif recipe.plan.tune_lm and before and not int(before.name):
-            first = stored_recipe(out / TUNED, kinds)
-            first = replace(first, plan=replace(first.plan, minutes=tuning_minutes(recipe.plan)))
-            self._tuning = Run(first, out / TUNED, "resume", None, ranks, kinds, report)
         self._stage = "2 of 2" if recipe.plan.tune_lm else ""  # for messages
-        if self._tuning is not None:
-            self._tuning._stage = "language model, 1 of 2"
+        self._tuning = self._first_stage(recipe, out, before, init, ranks, report) if recipe.plan.tune_lm else None
+        if self._tuning is not None and before is None:
+            init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
         self.transfer: Transfer | None = None  # what a warm start loaded
@@ -140,6 +132,22 @@ class Run:
                 f"{out}: the ranks do not read the same data and run; put both into a folder that all machines share."
             )
         ranks.broadcast_tensors(self.model.parameters())
+
+    def _first_stage(
+        self, recipe: Recipe, out: Path, before: Path | None, init: Start | None, ranks: Ranks, report: Report | None
+    ) -> "Run | None":
+        """The run of the language model of `plan.tune_lm`, which comes first; None: it has ended before a resume."""
+        if before is None:
+            first = tuning_recipe(recipe, init if isinstance(init, WarmStart) else None, self.kinds)
+            tuning = Run(first, out / TUNED, "overwrite", init, ranks, self.kinds, report)
+        elif int(before.name):
+            return None
+        else:
+            first = stored_recipe(out / TUNED, self.kinds)
+            first = replace(first, plan=replace(first.plan, minutes=tuning_minutes(recipe.plan)))
+            tuning = Run(first, out / TUNED, "resume", None, ranks, self.kinds, report)
+        tuning._stage = "language model, 1 of 2"
+        return tuning
 
     def __repr__(self) -> str:
         return f"<Run {self.out}: {self.recipe.name}, step {self.state.step} of {self.recipe.plan.steps}>"
@@ -243,7 +251,7 @@ class Run:
                 began = time.perf_counter()
         reason, state = self._stop_reason(), self.state
         assert reason is not None
-        warmup = plan.cut * plan.steps if plan.schedule == "triangular" else plan.warmup
+        warmup = plan.cut * plan.steps if plan.schedule == "triangular" else plan.warmup_steps
         reads_rate = "rate" in self.recipe.objective.plan_settings
         rising = reads_rate and place_in_schedule(plan, state.step, self._passed()) < warmup
         yield Finished(state.step, reason, state.best_step, state.best, state.seconds, rising)
@@ -255,7 +263,9 @@ class Run:
 
     def _should_evaluate(self) -> bool:
         """Whether the present step is to be evaluated and saved."""
-        return self.state.step % self.recipe.plan.evaluate == 0 or self._stop_reason() is not None
+        between = self.prepared.recipe.plan.evaluate
+        assert between != "epoch", "`prepare` makes it a number of steps"
+        return self.state.step % between == 0 or self._stop_reason() is not None
 
     def _stop_reason(self) -> str | None:
         """Why the run ends at the present step: steps, epochs, minutes or patience; None if it does not."""

@@ -30,10 +30,10 @@ def tuning_recipe(recipe: Recipe, given: WarmStart | None, kinds: Kinds) -> Reci
     """
     plan, model = recipe.plan, recipe.model.directed()
     stated = f"plan.tune_lm={plan.tune_lm:g}"
-    if "text" not in {name for task in recipe.data.tasks for name in kinds["task"][task].fields}:
+    if "text" not in {name for each in recipe.data.tasks for name in kinds["task"][each].fields}:
         raise UserError(f"{stated}: data={name_of(recipe.data, kinds['data'])} has no texts; leave it out.")
     tasks = [kinds["task"][name] for name in TextsOf.tasks]
-    task = next((task for task in tasks if fits(model, task)), None)
+    task = next((each for each in tasks if fits(model, each)), None)
     if task is None:
         shown = shown_name(recipe.model, kinds["model"])
         raise UserError(f"{stated}: model={shown} is no language model; use one, such as model=lstm, or leave it out.")

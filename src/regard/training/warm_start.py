@@ -77,6 +77,10 @@ class WarmStart(NamedTuple):
 
         The fields of a head that is kept must be able to encode the data.
         """
+        body = self.config.split()[0]
+        if body.reads_source and body.source_field not in task.fields and not self._one_vocabulary:
+            why = "its source and its target have different tokens, and under a head both sides read one text"
+            raise UserError(f"from={self.path}: {why}; start from a model that was trained with data.joint=true.")
         texts, kept = iter(self.tokenizers), self.others if self._keeps_head(recipe) else {}
         fields: dict[str, Field] = {}
         for name, kind in task.fields.items():
@@ -115,6 +119,12 @@ class WarmStart(NamedTuple):
                 taken[place] = tensor
         model.load_state_dict(taken, strict=False)
         return Transfer(len(taken), module_names(set(expected) - set(taken)), module_names(unused))
+
+    @property
+    def _one_vocabulary(self) -> bool:
+        """Whether all tokenizers have the same tokens."""
+        first, *others = (each.pieces(range(each.size)) for each in self.tokenizers)
+        return all(each == first for each in others)
 
     def _keeps_head(self, recipe: Recipe) -> bool:
         return not self.new_head and bool(self.config.split()[1] == recipe.head)
@@ -178,7 +188,7 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
         tokenizers=tokenizers,
         others={name: each for name, each in model.fields.items() if name not in texts},
         weights=lambda: load(path, "cpu", kinds=kinds).module.state_dict(),
-        data=model.recipe.data if model.recipe else None,
+        data=model.data,
         objective=model.recipe.objective if model.recipe else None,
         finetune=model.recipe.plan.finetune if model.recipe else (),
         path=str(path),
@@ -212,7 +222,7 @@ def warm_started(
     kept = offered is not None and offered is head
     if offered is not None:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: offered}}
-    advised = recipe.finetune if body.finetunes else ()
+    advised = recipe.finetune if body.finetunes or body.reads_source else ()  # a Transformer of one side, or of two
     advised = tuple(one for one in advised if not (offered is not None and one.startswith("head=")))
     given = given._replace(finetune=_finetuning((*advised, *given.finetune), body, data, stated, tables))
     try:
@@ -247,13 +257,13 @@ def _family(given: WarmStart, recipe: Recipe, settings: Sequence[str], kinds: Ki
     own = [one for one in family_settings(recipe, stated, kinds) if not one.startswith("model.")]
     data = kinds["data"].get(stated.get("data", ""), recipe.data)
     tasks = [kinds["task"][name] for name in data.tasks]
-    kept = given.objective is not None and any(can_train(given.objective, task) for task in tasks)
+    kept = given.objective is not None and any(can_train(given.objective, each) for each in tasks)
     if kept and "objective" not in stated:
         values = {one.name: getattr(given.objective, one.name) for one in fields(given.objective)}
         own = [one for one in own if not one.startswith("objective")]
         own += [f"objective={name_of(given.objective, kinds['objective'])}"]
         own += [f"objective.{name}={format_value(value)}" for name, value in values.items()]
-    return own if body.judges_sentences else [one for one in own if not one.startswith("objective.sentences=")]
+    return own if body.predicts_sentences else [one for one in own if not one.startswith("objective.sentences=")]
 
 
 def _finetuning(
@@ -267,8 +277,10 @@ def _finetuning(
     known = {f"head.{one.name}" for one in fields(head)}
     length = {"plan.steps": "plan.epochs"}  # each is the length of a run
     taken = {*stated, *(length[name] for name in stated if name in length)}
-    named = [(setting.partition("=")[0], setting) for setting in settings]
-    return tuple(one for name, one in named if name not in taken and (not name.startswith("head.") or name in known))
+    named = {setting.partition("=")[0]: setting for setting in settings}  # of two values, the last one
+    return tuple(
+        one for name, one in named.items() if name not in taken and (not name.startswith("head.") or name in known)
+    )
 
 
 def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str | Path, kinds: Kinds) -> None:
@@ -309,19 +321,18 @@ def _fitting_models(data: str, objective: str | None, kinds: Kinds) -> list[str]
     if objective is None:
         return models_for(tasks, kinds)
     kind = kinds["objective"][objective]
-    return models_for([task for task in tasks if can_train(kind, task)], kinds, kind.learns_by)
+    return models_for([each for each in tasks if can_train(kind, each)], kinds, kind.learns_by)
 
 
 def _with_tokens(data: Any, stated: Mapping[str, str], given: WarmStart, path: str | Path) -> Any:
     """The data with the settings of the given tokenizers; other settings are refused."""
     source, target = given.tokenizers[0], given.tokenizers[-1]
-    same = source.pieces(range(source.size)) == target.pieces(range(target.size))
     actual: dict[str, Any] = {
         "tokens": source.kind,
         "source_tokens": source.kind,
         "target_tokens": target.kind,
         "vocab": getattr(given.data, "vocab", max(source.size, target.size)),
-        "joint": getattr(given.data, "joint", same),
+        "joint": getattr(given.data, "joint", given._one_vocabulary),
     }
     actual = {field.name: actual[field.name] for field in fields(data) if field.name in actual}
     for name, was in actual.items():

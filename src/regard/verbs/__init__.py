@@ -6,7 +6,7 @@ from regard.verbs.embedding import Embedded, embed
 from regard.verbs.exporting import Exported, export
 from regard.verbs.filling import fill
 from regard.verbs.generating import Generated, Piece, generate, generate_stream
-from regard.verbs.guess import Filled, Guess
+from regard.verbs.infilling import Filled, Guess
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.looking import look, view
@@ -15,39 +15,11 @@ from regard.verbs.scoring import Aligned, Scored, Units, align, aligned, score
 from regard.verbs.search import Translation, translate
 from regard.verbs.tagging import Tagged, tag
 
+# fmt: off
 __all__ = [
-    "Aligned",
-    "Answered",
-    "Caption",
-    "Classified",
-    "Embedded",
-    "Exported",
-    "Filled",
-    "Generated",
-    "Guess",
-    "Loaded",
-    "Neighbour",
-    "Piece",
-    "Scored",
-    "Span",
-    "Tagged",
-    "Translation",
-    "Units",
-    "align",
-    "aligned",
-    "answer",
-    "caption",
-    "classify",
-    "embed",
-    "export",
-    "fill",
-    "generate",
-    "generate_stream",
-    "load",
-    "look",
-    "neighbours",
-    "score",
-    "tag",
-    "translate",
-    "view",
+    "Aligned", "Answered", "Caption", "Classified", "Embedded", "Exported", "Filled", "Generated", "Guess", "Loaded",
+    "Neighbour", "Piece", "Scored", "Span", "Tagged", "Translation", "Units", "align", "aligned", "answer", "caption",
+    "classify", "embed", "export", "fill", "generate", "generate_stream", "load", "look", "neighbours", "score", "tag",
+    "translate", "view",
 ]
+# fmt: on

@@ -1,7 +1,7 @@
 """Answer: the span of a passage that answers a question."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from regard.data.batches import collate
 from regard.data.example import Question
 from regard.errors import UserError
 from regard.recording import attentions, pause_recording
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, grouped, joined_axes, record_rows
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, in_batches, joined_axes, record_rows
 from regard.verbs.loaded import Loaded
 
 LONGEST_ANSWER = 30  # tokens, as in BERT's script for SQuAD
@@ -120,8 +120,7 @@ def sentence_around(passage: str, start: int, end: int) -> str:
 
 def _all_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_tokens: int) -> list[_Scores]:
     """The scores of all spans of each passage, from all its windows; of equal spans, the better score."""
-    data = None if model.recipe is None else model.recipe.data
-    pieces = list(windows(model.fields, asked, data, model.longest))
+    pieces = list(windows(model.fields, asked, model.data, model.longest))
     outputs = iter(_window_spans(model, [one for some in pieces for one in some], longest, batch_tokens))
     found = []
     for some in pieces:
@@ -147,18 +146,17 @@ def _window_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_
     if any(module.recorder is not None for module in attentions(model.module).values()):
         items = [axes for one, row in zip(asked, rows) for axes in joined_axes(model, one.text[:2], row["text"])]
         record_rows(model, rows, items, batch_tokens)
-    found: dict[int, _Scores] = {}
+
+    def read(group: list[int]) -> Iterator[_Scores]:
+        batch = collate([rows[place] for place in group], model.task).to(model.device)
+        with model.autocast():
+            logits = model.module(batch).float().cpu().numpy()  # (B, T, 2)
+        for place, one in zip(group, logits):
+            tokens = np.flatnonzero(rows[place]["text"][:, 2] & IN_PASSAGE)
+            yield _spans(asked[place], np.array(places[place][: len(tokens)]), one[tokens], one[0], longest)
+
     with pause_recording(model.module):
-        for group in grouped([len(row["text"]) for row in rows], batch_tokens):
-            batch = collate([rows[place] for place in group], model.task).to(model.device)
-            with model.autocast():
-                logits = model.module(batch).float().cpu().numpy()  # (B, T, 2)
-            for place, one in zip(group, logits):
-                tokens = np.flatnonzero(rows[place]["text"][:, 2] & IN_PASSAGE)
-                found[place] = _spans(
-                    asked[place], np.array(places[place][: len(tokens)]), one[tokens], one[0], longest
-                )
-    return [found[place] for place in range(len(asked))]
+        return in_batches([len(row["text"]) for row in rows], batch_tokens, read)
 
 
 def _spans(asked: Question, places: Numbers, logits: Floats, none: Floats, longest: int) -> _Scores:

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.heads import text_vectors
 from regard.models import reads_whole
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
 from regard.verbs.words import Vectors, check_layers, cut, embed_words, ends, layer_states
@@ -113,10 +112,8 @@ def _token_states(
     """The states at the tokens of texts, special tokens included."""
     tokens = _read(model, texts, pooling, first)
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):
-        ids, there = pad_ids([tokens[row] for row in rows], least=1)  # texts without tokens have one place of padding
-        real = torch.from_numpy(there).to(model.device)
-        visible = None if there.all() else real  # a mask that forbids nothing is none
-        yield rows, layer_states(model, torch.from_numpy(ids).to(model.device), visible, layers), real
+        ids, real, visible = padded(model, [tokens[row] for row in rows])
+        yield rows, layer_states(model, ids, visible, layers), real
 
 
 def _word_states(

@@ -277,8 +277,7 @@ def _original(model: Loaded) -> Mapping[str, Any]:
         return model.public
     if not model.fields or model.target_tokenizer.kind in KINDS:
         return {}
-    found: Mapping[str, Any] = json.loads(model.target_tokenizer.serialize())["config"]
-    return found
+    return json.loads(model.target_tokenizer.serialize())["config"]
 
 
 def _ids(special_tokens: SpecialTokens, first: int | None, last: int | None) -> dict[str, int | None]:

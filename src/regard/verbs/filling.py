@@ -16,14 +16,12 @@ import torch
 from torch import Tensor
 
 from regard.data.fields import MASK
-from regard.data.flat import pad_ids
 from regard.data.tokenizers import WORDS, Tokenizer
 from regard.errors import UserError
 from regard.layers.recurrent import last_first
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
-from regard.verbs.guess import Filled, Guess
-from regard.verbs.infilling import can_infill, infill
+from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, padded, record_forced
+from regard.verbs.infilling import Filled, Guess, can_infill, infill
 from regard.verbs.loaded import LONG_CURE, Loaded
 
 
@@ -55,7 +53,10 @@ def fill(
             rows = [there[at] for at in group]
             batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
             places = batch["tokens"] == mask  # (B, T)
-            found = iter(_guessed(model, model.states(batch["tokens"], batch.visible("tokens"))[places], top))
+            states = model.states(batch["tokens"], batch.visible("tokens"))[places]  # (N, width)
+            with model.autocast():  # logits are computed for the masks only
+                logits = cast(Any, model.module).product(states).logits().float()  # (N, V)
+            found = iter(_ranked(model.tokenizer, logits.softmax(dim=-1), top))
             for row, count in zip(rows, places.sum(dim=1).tolist()):
                 guesses = list(islice(found, count))
                 answers[row] = Filled(_written(model.tokenizer, texts[row], tokens[row], guesses), guesses)
@@ -105,10 +106,10 @@ def context_vectors(model: Loaded, sides: Sequence[tuple[str, str]], batch_token
     lines = [special.wrap_target([*before, 0, *after]) for before, after in zip(befores, afters)]  # 0: it is not read
     opening = len(model.opening)
     for rows in grouped([len(ids) for ids in lines], batch_tokens):
-        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([lines[row] for row in rows]))
+        ids, _, visible = padded(model, [lines[row] for row in rows])
         places = torch.tensor([opening + len(befores[row]) for row in rows], device=model.device)
         with pause_recording(model.module):
-            states = model.states(ids, None if bool(real.all()) else real)
+            states = model.states(ids, visible)
         found[rows] = states.take_along_dim(places[:, None, None], dim=1)[:, 0].float().cpu()
     return found.to(next(model.module.parameters()))
 
@@ -133,9 +134,9 @@ def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines
     read = [row for row, ids in enumerate(tokens) if ids]
     for group in grouped([len(tokens[row]) for row in read], batch_tokens):
         rows = [read[at] for at in group]
-        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([tokens[row] for row in rows]))
+        ids, real, visible = padded(model, [tokens[row] for row in rows])
         with pause_recording(model.module), model.autocast():
-            states = model.states(ids, None if bool(real.all()) else real)
+            states = model.states(ids, visible)
             last = states.take_along_dim((real.sum(1) - 1)[:, None, None], dim=1)[:, 0]
             found[rows] = module.readout(last).float().log_softmax(dim=-1)
     return found
@@ -165,14 +166,6 @@ def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], firs
                 raise UserError(f"line {number}: its {name} is past what the model reads; {LONG_CURE}")
             raise UserError(f"line {number}: no {name} in {text[:60]!r}; write {name} where a token is to be found.")
     return mask
-
-
-def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
-    """The candidates at positions with these states (N, width); logits are computed for these positions only."""
-    module: Any = model.module
-    with model.autocast():
-        logits = module.product(states).logits().float()  # (N, V)
-    return _ranked(model.tokenizer, logits.softmax(dim=-1), top)
 
 
 def _ranked(tokenizer: Tokenizer, probabilities: Tensor, top: int) -> list[list[Guess]]:
@@ -229,7 +222,7 @@ def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: i
     halves, specials, count = model.halves or (model,), _specials(model), 0
     right: Counter[str] = Counter()
     for rows in grouped([len(ids) for ids in texts], batch_tokens):
-        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([texts[row] for row in rows]))
+        ids, real, _ = padded(model, [texts[row] for row in rows])
         lengths = real.sum(1).tolist()
         states = []
         for half in halves:

@@ -4,20 +4,21 @@ The parts of a model: encoder (a text or source that attends to itself), decoder
 cross (a target that attends to its source).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 from torch.nn import functional as F
 
 from regard.alignment import alignment_layer
 from regard.data.batches import Batch, collate
 from regard.data.fields import TextField
-from regard.data.flat import Row, Values
+from regard.data.flat import Row, Values, pad_ids
 from regard.data.joined import PADDING, inputs_of
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
@@ -31,6 +32,7 @@ from regard.render.view_data import Unknown
 from regard.verbs.loaded import LONG_CURE, IdPair, Loaded
 
 Floats = NDArray[np.floating[Any]]
+T = TypeVar("T")
 
 BATCH_TOKENS = 8192  # tokens of a batch, padding included, on the longer side
 GPU_SEARCH_TOKENS = 32768  # tokens of a batch that is decoded on a GPU: a step has only one of them per row
@@ -136,10 +138,8 @@ def _force_all(
     name: str | None = None,
     heads: tuple[int, ...] | None = None,
 ) -> list[Forced]:
-    results: dict[int, Forced] = {}
-    for rows in grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens):
-        results |= zip(rows, _force(model, [pairs[row] for row in rows], name, heads))
-    return [results[row] for row in range(len(pairs))]
+    lengths = [max(len(source), len(target) + 1) for source, target in pairs]
+    return in_batches(lengths, batch_tokens, lambda rows: _force(model, [pairs[row] for row in rows], name, heads))
 
 
 def grouped(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -151,6 +151,23 @@ def grouped(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     for length, same in groupby(order, key=lambda row: rounded(lengths[row])):
         rows, size = list(same), max(1, budget // length)
         yield from (rows[at : at + size] for at in range(0, len(rows), size))
+
+
+def in_batches(lengths: Sequence[int], budget: int, read: Callable[[list[int]], Iterable[T]]) -> list[T]:
+    """What `read` gives for the rows of each group of about the same length (`grouped`), in the order of the rows."""
+    found: dict[int, T] = {}
+    for rows in grouped(lengths, budget):
+        found |= zip(rows, read(rows))
+    return [found[row] for row in range(len(lengths))]
+
+
+def padded(model: Loaded, lines: Sequence[ArrayLike]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The ids of lines in one tensor (B, T), which places are real, and the same if there is padding, else None.
+
+    Lines without any id have one place of padding.
+    """
+    ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids(lines, least=1))
+    return ids, real, None if bool(real.all()) else real
 
 
 def rounded(length: int) -> int:

@@ -7,16 +7,37 @@ sentinel with its span: "The [MASK] walks in [MASK] park" → "<extra_id_0> cute
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from regard.data.detokenize import SPACE
 from regard.data.fields import MASK
 from regard.data.tokenizers import Tokenizer, sentinel
 from regard.errors import UserError
-from regard.verbs.guess import Filled, Guess
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import Translation, translate
 
 GAP = re.compile(rf"{re.escape(MASK)}|<extra_id_\d+>")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A candidate for a mask: a token, or a span of tokens."""
+
+    text: str  # decoded
+    piece: str  # as in the vocabulary: ## continues a word, ▁ is a space
+    token: int  # of a span, its first token; -1: the span is empty
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text with the likeliest candidate at every mask, and the candidates for every mask.
+
+    Tokens are chosen independently for each mask, spans together. A blank text has no masks and stays blank.
+    """
+
+    text: str
+    masks: list[list[Guess]]  # the likeliest first
 
 
 def can_infill(model: Loaded) -> bool:

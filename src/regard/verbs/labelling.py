@@ -15,7 +15,7 @@ from regard.verbs.embedding import cosines
 from regard.verbs.forced import (
     BATCH_TOKENS,
     check_is_list,
-    grouped,
+    in_batches,
     joined_axes,
     joined_rows,
     record_forced,
@@ -93,7 +93,9 @@ def similarity(model: Loaded, pairs: Sequence[tuple[str, str]], batch_tokens: in
     For a model of text vectors (`regard train embed`) it is the cosine of their vectors.
     """
     if model.predicts("vector"):
-        return [Rating(cosine) for cosine in cosines(model, pairs, batch_tokens)]
+        check_is_list(pairs)
+        checked: Any = [checked_parts(model, pair, f"text {number}") for number, pair in enumerate(pairs, 1)]
+        return [Rating(cosine) for cosine in cosines(model, checked, batch_tokens)]
     model = model.of_pairs()
     model.expect("compare two texts", model.joined_text is not None and model.predicts("number"))
     return rate(model, pairs, batch_tokens)
@@ -139,25 +141,25 @@ def _outputs(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) 
         items = [axes for value, array in zip(values, arrays) for axes in joined_axes(model, value, array)]
         record_rows(model, inputs, items, batch_tokens)
         sizes = [array[..., 0].size for array in arrays]
-    outputs: dict[int, Tensor] = {}
+
+    def read(rows: list[int]) -> Tensor:
+        return model.module(collate([inputs[row] for row in rows], model.task).to(model.device)).float().cpu()
+
     with pause_recording(model.module), model.autocast():
-        for rows in grouped(sizes, batch_tokens):
-            batch = collate([inputs[row] for row in rows], model.task).to(model.device)
-            outputs |= zip(rows, model.module(batch).float().cpu())
-    return [outputs[row] for row in range(len(texts))]
+        return in_batches(sizes, batch_tokens, read)
 
 
 def joined_values(model: Loaded, texts: Sequence[Any]) -> list[Any]:
     """Texts of several parts as the model's field reads them; other texts are refused."""
-    return [joined_value(model, parts, f"text {number}") for number, parts in enumerate(texts, 1)]
+    return [model.joined_value(checked_parts(model, parts, f"text {at}")) for at, parts in enumerate(texts, 1)]
 
 
-def joined_value(model: Loaded, parts: Sequence[str], place: str) -> Any:
-    """A text of several parts as the model's field reads it; `place` names it in an error."""
+def checked_parts(model: Loaded, parts: Sequence[str], place: str) -> list[str]:
+    """The parts of a text, without spaces around them; other parts are refused. `place` names the text in an error."""
     chooses, columns = model.predicts("choice"), model.part_columns
     given = (parts,) if isinstance(parts, str) else tuple(parts)
     fits = len(given) > 2 if chooses else len(given) == len(columns)
     if not fits or not all(isinstance(part, str) and part.strip() for part in given):
         expected = "a context and two or more choices" if chooses else " and ".join(columns)
         raise UserError(f"{place}: expected {expected}, none of them empty, found {given!r:.60}")
-    return model.joined_value([part.strip() for part in given])
+    return [part.strip() for part in given]

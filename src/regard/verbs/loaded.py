@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -42,6 +42,9 @@ from regard.tasks import TASKS, Task, fits, task_of
 from regard.verbs.numbers import Inputs
 from regard.verbs.pooling import transformer_folder
 
+# The parts of the texts that a public checkpoint reads, by its head; those of other heads are two texts.
+PARTS = {"span": ("question", "passage"), "choice": ("context", "choices 1")}
+PAIR = ("first", "second")
 MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "target": "a translator",
     "next": "a language model",
@@ -99,6 +102,11 @@ class Loaded:
         if self.recipe is not None:
             return find_task(self.recipe, self.kinds)
         return _public_task(self.module.config, self.public or {})
+
+    @property
+    def data(self) -> Any:
+        """The data that the model was trained on; None for a public checkpoint."""
+        return None if self.recipe is None else self.recipe.data
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -220,11 +228,17 @@ class Loaded:
     def about(self) -> str:
         """Which model this is, its task and its run, as a sentence for the pages."""
         trained = "" if self.recipe is None else f", recipe {self.recipe.name}, step {self.step}"
-        what = f"{self.kind}, {type(self.module).__name__} with {self.parameter_count:,} parameters"
+        what = f"{self.kind}, {self._class_name} with {self.parameter_count:,} parameters"
         return f"The model is {what}: {self.path}{trained}."
 
+    @property
+    def _class_name(self) -> str:
+        """The name of the model's class; under a head, that of its body."""
+        body, head = self.module.config.split()
+        return type(self.module).__name__ if head is None else type(body).__name__.removesuffix("Config")
+
     def __repr__(self) -> str:
-        what = f"{self.kind}, {type(self.module).__name__} of {self.parameter_count:,} parameters"
+        what = f"{self.kind}, {self._class_name} of {self.parameter_count:,} parameters"
         if self._texts() and (unused := self.module.config.token_vocab - self.target_tokenizer.size):
             what += f", {unused:,} of its {self.module.config.token_vocab:,} ids without a token"
         return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"
@@ -299,8 +313,8 @@ class Loaded:
 
         A run, and a model without such a head, stay as they are.
         """
-        tasks = (task for task in self.kinds["task"].values() if JoinedText in task.fields.values())
-        task = next((task for task in tasks if task.head == self.task.head), None)
+        tasks = (each for each in self.kinds["task"].values() if JoinedText in each.fields.values())
+        task = next((each for each in tasks if each.head == self.task.head), None)
         if self.recipe is not None or self.joined_text is not None or task is None:
             return self
         fields = {**self.fields, next(iter(task.fields)): JoinedText(self.tokenizer)}
@@ -309,15 +323,16 @@ class Loaded:
     def joined_value(self, parts: Sequence[str]) -> Any:
         """The parts of a text (two texts, or a context and its choices) as the model's field reads them."""
         assert self.joined_text is not None
-        data = None if self.recipe is None else self.recipe.data
-        return data.value(parts) if isinstance(data, JoinsParts) else self.joined_text.value(parts)
+        return self.data.value(parts) if isinstance(self.data, JoinsParts) else self.joined_text.value(parts)
 
     @property
     def part_columns(self) -> dict[str, str]:
         """The columns of a table that have the parts of a text, as the model was trained: the key and name of each."""
-        data = None if self.recipe is None else self.recipe.data
-        columns = data.part_columns if isinstance(data, JoinsParts) else {"first": "", "second": ""}
-        return {key: name or key.partition(" ")[0] for key, name in columns.items()}
+        return (
+            dict(self.data.part_columns)
+            if isinstance(self.data, JoinsParts)
+            else dict.fromkeys(PARTS.get(self.task.head, PAIR), "")
+        )
 
     def read_joined(self, values: Sequence[Any], first: int = 1) -> list[Values]:
         """The ids and segments of texts of several parts, see `JoinedText`.
@@ -419,7 +434,9 @@ def load(
             raise UserError(f"{name}={value}: no such choice.{nearest(value, choices)}")
     chosen_device = choose_device(device)
     if isinstance(path, nn.Module):
-        loaded = _load_module(path, tokenizer)
+        with TemporaryDirectory() as place:
+            ours, settings = convert_module(path, tokenizer, Path(place))
+            loaded = _with_tokenizers(Path(type(path).__name__), ours, settings, Path(place))
     elif tokenizer is not None:
         raise UserError(f"tokenizer: {path} has its own; leave it out.")
     else:
@@ -428,8 +445,11 @@ def load(
             loaded = _load_vectors(path)
         elif is_elmo(path):
             loaded = Loaded(path, read_elmo(path), torch.device("cpu"), public=read_object(path / OPTIONS))
+        elif is_public(path):
+            settings = read_settings(path)
+            loaded = _with_tokenizers(path, read_model(path, settings, allow_pickle), settings, path)
         else:
-            loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
+            loaded = read_step(path, partial(_load_step, path, with_kinds(kinds)))
     if precision == "auto" and loaded.recipe is not None and loaded.recipe.plan.precision == "float32":
         precision = "float32"
     precision = choose_precision(precision, chosen_device)
@@ -437,12 +457,8 @@ def load(
     return replace(loaded, module=module, device=chosen_device, precision=precision, long=long)
 
 
-def _load_run(path: Path, kinds: Kinds) -> Loaded:
-    """The model of a run, or of one of its steps."""
-    return read_step(path, lambda folder: _load_step(path, folder, kinds))
-
-
-def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
+def _load_step(path: Path, kinds: Kinds, folder: Path) -> Loaded:
+    """The model of a step of a run; `path` is what the user named, the run or the step."""
     if not folder.name.isdecimal():
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
     recipe = stored_recipe(run_of(folder), kinds)
@@ -462,19 +478,6 @@ def _load_vectors(path: Path) -> Loaded:
     return Loaded(path, module, torch.device("cpu"), fields, public={})
 
 
-def _load_public(path: Path, allow_pickle: bool) -> Loaded:
-    """A public checkpoint."""
-    settings = read_settings(path)
-    return _with_tokenizers(path, read_model(path, settings, allow_pickle), settings, path)
-
-
-def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
-    """A model of `transformers` in memory."""
-    with TemporaryDirectory() as place:
-        ours, settings = convert_module(module, tokenizer, Path(place))
-        return _with_tokenizers(Path(type(module).__name__), ours, settings, Path(place))
-
-
 def _public_task(config: Any, settings: Mapping[str, Any]) -> Task:
     """The task of a public checkpoint: the one that our export named in its settings, or the first that fits."""
     named = TASKS.get(str(settings.get(TASK)))
@@ -485,6 +488,7 @@ def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], fol
     """A public model with the tokenizers of a folder. Without their files it gives states and logits alone."""
     has_tokenizer = any((folder / file).is_file() for file in VOCAB_FILES)
     source, target = public_tokenizers(folder, settings) if has_tokenizer else (None, None)
+    source = source if module.config.reads_source else None  # under a head, T5 reads one text
     for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:
             check_vocab(tokenizer, vocab, path)

@@ -228,8 +228,7 @@ def _hidden(state: object) -> Floats | None:
     """The top layer of the hidden state of a recurrent decoder; None: the model has no such state."""
     if not isinstance(state, HiddenState):
         return None
-    hidden: Floats = state.hidden[0, -1, 0].float().cpu().numpy()
-    return hidden
+    return state.hidden[0, -1, 0].float().cpu().numpy()
 
 
 def _seen(model: Loaded, tape: Tape, reads: dict[str, list[Read]], known: dict[str, Axes], title: str) -> AttentionView:

@@ -31,15 +31,13 @@ class Inputs(NamedTuple):
             has = "has" if self.source is None else "does not read"
             raise UserError(f"source: this model {has} a source; {cure}.")
         if not config.causal:
-            states: Tensor = module.features(self.tokens, self.real, self.segments, self.positions)
-            return states
+            return module.features(self.tokens, self.real, self.segments, self.positions)
         return causal_features(module, *self)
 
     def logits(self, module: Any) -> Tensor:
         """The logits at the tokens, (B, T, V), or of each text, (B, classes)."""
         states = self.states(module)
-        logits: Tensor = module.readout(states, self.real) if module.config.one_per_text else module.readout(states)
-        return logits
+        return module.readout(states, self.real) if module.config.one_per_text else module.readout(states)
 
     def checked(self, config: Facts) -> Inputs:
         """The same inputs, with masks of 0 and 1 as boolean masks, if they fit the model and each other."""
@@ -48,7 +46,10 @@ class Inputs(NamedTuple):
                 cure = "its ids: model.tokenizer.encode(text)" if isinstance(one, str) else "torch.tensor(…)"
                 raise UserError(f"{name}: should be a tensor (rows, length), not a {type(one).__name__}; give {cure}.")
         if config.numbers:
-            _check_numbers(self.tokens, config.numbers)
+            count, values = config.numbers, self.tokens
+            if values.dim() != 3 or values.shape[2] != count or not values.is_floating_point():
+                found = f"{tuple(values.shape)} of {values.dtype}".replace("torch.", "")
+                raise UserError(f"tokens: this model reads numbers of shape (rows, length, {count}), not {found}.")
         elif config.characters and self.tokens.dim() == 3:
             _check_ids("tokens", self.tokens.flatten(1), COUNT)
         else:
@@ -72,12 +73,6 @@ class Inputs(NamedTuple):
     def to(self, device: torch.device) -> Inputs:
         """The same inputs on a device."""
         return Inputs(*(None if one is None else one.to(device) for one in self))  # type: ignore[arg-type]
-
-
-def _check_numbers(values: Tensor, count: int) -> None:
-    if values.dim() != 3 or values.shape[2] != count or not values.is_floating_point():
-        found = f"{tuple(values.shape)} of {values.dtype}".replace("torch.", "")
-        raise UserError(f"tokens: this model reads numbers of shape (rows, length, {count}), not {found}.")
 
 
 def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int, ...] | None = None) -> None:

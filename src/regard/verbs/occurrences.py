@@ -14,12 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.characters import words_characters
-from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models.facts import GivesLayers
 from regard.recording import pause_recording
 from regard.report.sections import MarkedText
-from regard.verbs.forced import BATCH_TOKENS, grouped
+from regard.verbs.forced import BATCH_TOKENS, grouped, padded
 from regard.verbs.loaded import Loaded
 from regard.verbs.neighbours import Neighbour, nearest_rows, unit_vectors, word_table
 from regard.verbs.words import embed_words, ends
@@ -70,10 +69,9 @@ def occurrence_layers(
     lines = [[*before, *tokens, *after] for tokens in ids]
     found: list[tuple[Tensor, ...]] = [()] * len(lines)
     for rows in grouped([len(line) for line in lines], batch_tokens):
-        padded, there = pad_ids([lines[row] for row in rows])
-        tokens, real = (torch.from_numpy(each).to(model.device) for each in (padded, there))
+        tokens, _, visible = padded(model, [lines[row] for row in rows])
         with pause_recording(model.module), model.autocast():
-            layers = cast(GivesLayers, model.module).layers(tokens, None if there.all() else real)
+            layers = cast(GivesLayers, model.module).layers(tokens, visible)
         for at, row in enumerate(rows):
             first, last = (len(before) + place for place in places[row])
             found[row] = tuple(layer[at, first:last].float().mean(0).cpu() for layer in layers)

@@ -113,14 +113,15 @@ def _read_modules(home: Path) -> dict[str, str]:
     listed = read_json(home / MODULES)
     if not isinstance(listed, list) or not all(isinstance(one, dict) and "type" in one for one in listed):
         raise UserError(f"{home / MODULES}: should be a list of modules; restore the file.")
-    found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in listed}
+    kinds = [str(one["type"]).rpartition(".")[2] for one in listed]
+    found = {kind: str(one.get("path", "")) for kind, one in zip(kinds, listed)}
     for kind, place in found.items():
         if not is_inside(place):
             raise UserError(f"{home / MODULES}: path={place!r}: is outside the directory; restore the file.")
         if kind not in PLACES:
             raise UserError(f"{home / MODULES}: {kind}: not supported; only Transformer, Pooling and Normalize are.")
-    if list(found) not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise UserError(f"{home / MODULES}: {', '.join(found) or 'no modules'}: should be Transformer, Pooling.")
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise UserError(f"{home / MODULES}: {', '.join(kinds) or 'no modules'}: should be Transformer, Pooling.")
     return found
 
 
@@ -151,8 +152,8 @@ def _read_pooling(home: Path, modules: Mapping[str, str]) -> Pooling:
 def _pooling_mode(path: Path) -> str:
     """The pooling mode in a file of settings."""
     settings = read_object(path)
-    named = settings.get("pooling_mode")
-    modes = [named] if isinstance(named, str) else named or []
+    named = settings.get("pooling_mode") or []
+    modes = [str(one) for one in (named if isinstance(named, list) else [named])]
     modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
     for mode in modes:
         if mode not in POOLING_MODES:

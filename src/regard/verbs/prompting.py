@@ -93,7 +93,7 @@ def draw_shots(examples: Sequence[tuple[str, str]], count: int, seed: int) -> li
     If a class has too few, the others have more.
     """
     if count > len(examples):
-        raise UserError(f"--shots {count}: there are {len(examples)} training examples; give at most so many.")
+        raise UserError(f"--shots {count}: there are {len(examples)} training examples; give at most this number.")
     rng, classes = random.Random(seed), dict[str, list[tuple[str, str]]]()
     for example in rng.sample(list(examples), len(examples)):
         classes.setdefault(example[1], []).append(example)

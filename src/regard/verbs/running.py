@@ -19,7 +19,7 @@ import torch
 from regard.data.batches import Batch
 from regard.data.example import Text
 from regard.data.flat import Values
-from regard.data.streams import Book, Shakespeare, encode_running, in_order
+from regard.data.streams import Book, encode_running, in_order
 from regard.errors import UserError
 from regard.metrics import perplexity
 from regard.objectives import TeacherForcing
@@ -100,8 +100,7 @@ def score_running(
 
 def _window(model: Loaded) -> int:
     """The tokens of a window: the model's limit, else the window that it was trained with."""
-    data = None if model.recipe is None else model.recipe.data
-    trained = data.window if isinstance(data, Book | Shakespeare) else 0
+    trained = model.data.window if isinstance(model.data, Book) else 0
     return max(2, model.longest or trained or WINDOW)
 
 

@@ -1,6 +1,6 @@
 """Score and align: log-probabilities and alignments of given sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
@@ -9,7 +9,6 @@ import torch
 from torch.nn import functional as F
 
 from regard.alignment import Link, links_from, merge
-from regard.data.flat import pad_ids
 from regard.errors import UserError, nearest
 from regard.metrics import perplexity
 from regard.recording import pause_recording
@@ -21,6 +20,8 @@ from regard.verbs.forced import (
     fit_target,
     forced,
     grouped,
+    in_batches,
+    padded,
     record_forced,
     token_logps,
 )
@@ -117,20 +118,19 @@ def _originals(model: Loaded, texts: Sequence[Text], batch_tokens: int) -> list[
     """The log-probability of each token that it was not replaced, given the whole text."""
     pairs = _encoded(model, texts)
     record_forced(model, pairs, batch_tokens)
-    answers: dict[int, Scored] = {}
-    special, module = model.tokenizer.special_tokens, cast(Any, model.module)
-    first = special.wrap_input([-1]).index(-1)
-    for rows in grouped([len(ids) for _, ids in pairs], batch_tokens):
+    module, first = cast(Any, model.module), model.tokenizer.special_tokens.wrap_input([-1]).index(-1)
+
+    def read(rows: list[int]) -> Iterator[Scored]:
         batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
         with pause_recording(module), model.autocast():
             logits = module.replaced(model.states(batch["tokens"], batch.visible("tokens")))  # (B, T)
-        logps = F.logsigmoid(-logits.float()).cpu().numpy()
-        for row, found in zip(rows, logps):
+        for row, logps in zip(rows, F.logsigmoid(-logits.float()).cpu().numpy()):
             ids = pairs[row][1]
-            own = found[first : first + len(ids)]
+            own = logps[first : first + len(ids)]
             total = sum(map(float, own), 0.0)
-            answers[row] = Scored(model.tokenizer.pieces(ids), own, total, perplexity(total, len(ids)))
-    return [answers[row] for row in range(len(pairs))]
+            yield Scored(model.tokenizer.pieces(ids), own, total, perplexity(total, len(ids)))
+
+    return in_batches([len(ids) for _, ids in pairs], batch_tokens, read)
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,9 @@ def last_words(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TO
     module: Any = model.module
     right, nats, unk = 0, 0.0, model.tokenizer.special_tokens.unk
     for group in grouped([len(ids) for ids, _ in rows], batch_tokens):
-        ids, real = (torch.from_numpy(one).to(model.device) for one in pad_ids([rows[at][0][:-1] for at in group]))
+        ids, _, visible = padded(model, [rows[at][0][:-1] for at in group])
         with pause_recording(model.module), model.autocast():
-            states = model.states(ids, None if bool(real.all()) else real)
+            states = model.states(ids, visible)
         for row, at in enumerate(group):
             whole, count = rows[at]
             with model.autocast():

@@ -22,7 +22,7 @@ from regard.errors import UserError
 from regard.heads import best_tags, tag_sequences
 from regard.layers.crf import LinearChain
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, in_batches
 from regard.verbs.loaded import Loaded
 
 ALL = slice(None)  # all words of a text
@@ -149,15 +149,17 @@ def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list
             rows.append({**empty, name: part})
             kept.append(keep)
             owners.append(number)
-    found: dict[int, Tensor] = {}
+
+    def read(group: list[int]) -> Sequence[Tensor]:
+        batch = collate([rows[place] for place in group], model.task).to(model.device)
+        logits, words = model.module(batch), batch.fields.get("words", batch.real["tokens"])
+        return logits[words].split(words.sum(1).tolist())
+
     with pause_recording(model.module), model.autocast():
-        for group in grouped([len(row[name]) for row in rows], batch_tokens):
-            batch = collate([rows[place] for place in group], model.task).to(model.device)
-            logits, words = model.module(batch), batch.fields.get("words", batch.real["tokens"])
-            found |= zip(group, logits[words].split(words.sum(1).tolist()))
+        found = in_batches([len(row[name]) for row in rows], batch_tokens, read)
     parts = list[list[Tensor]]([] for _ in texts)
-    for place, owner in enumerate(owners):
-        parts[owner].append(found[place][kept[place]])
+    for owner, logits, keep in zip(owners, found, kept):
+        parts[owner].append(logits[keep])
     return [torch.cat(some) for some in parts]
 
 

@@ -9,18 +9,17 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.characters import sentence_characters
-from regard.data.flat import pad_ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError, nearest
 from regard.layers.mix import equal_width
 from regard.models import reads_whole
+from regard.models.facts import ReadsSource
 from regard.recording import pause_recording
 from regard.tensor_tree import tensors, with_tensors
-from regard.verbs.cove import cove_states
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded
 from regard.verbs.loaded import LONG_CURE, Loaded
 
 Vectors = NDArray[np.float32]
@@ -121,6 +120,22 @@ def layer_states(model: Loaded, tokens: Tensor, real: Tensor | None, layers: str
         return [module.encode(tokens, real) if module.config.reads_source else model.states(tokens, real)]
 
 
+def cove_states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
+    """CoVe (McCann et al. 2017, eq. 3): [embedding(w); encoder(w)] of each token w of a translator's source (B, T).
+
+    The embedding is what the encoder reads, without positions: a Transformer multiplies the rows of its table by a
+    scale. In the paper these are GloVe's vectors, which `model.embedding=FILE` gives a translator here. The states are
+    those of the encoder's last layer.
+    """
+    config = model.module.config
+    model.expect("embed --as cove", config.reads_source and not model.reads_images)
+    embedding = model.module.get_submodule(config.input_embedding)
+    assert isinstance(embedding, nn.Embedding)
+    states = cast(ReadsSource, model.module).encode(tokens, real)
+    embedded = embedding(tokens) * config.embedding_scale
+    return torch.cat([embedded.to(states.dtype), states], dim=-1)
+
+
 def chosen_layers(states: Sequence[Tensor], layers: str) -> list[Tensor]:
     """Of the states of every layer: the last, the first, their mean (mix), or all that are as wide as the last."""
     match layers:
@@ -196,17 +211,16 @@ def _vectors(model: Loaded, read: Sequence[ReadText], layers: str, state: Any) -
 
     Without a state, texts start from zeros, and there is none after them.
     """
-    tokens, there = pad_ids([each.ids for each in read], least=1)
-    ids, real = torch.from_numpy(tokens).to(model.device), torch.from_numpy(there).to(model.device)
+    ids, real, visible = padded(model, [each.ids for each in read])
     if state is None:
-        states = layer_states(model, ids, None if there.all() else real, layers)
+        states = layer_states(model, ids, visible, layers)
     else:
         state = with_tensors(state, (tensor[: len(read)] for tensor in tensors(state)))  # the last texts may be fewer
         with torch.no_grad(), model.autocast():
             every, state = cast(Any, model.module).advance_layers(ids, state, real)
         states = chosen_layers(every, layers)
     stacked = torch.stack(states, 2).float().cpu()  # (B, T, layers, D)
-    vectors = [_by_word(each[places], text.owners).numpy() for each, places, text in zip(stacked, there, read)]
+    vectors = [_by_word(each[places], text.owners).numpy() for each, places, text in zip(stacked, real.cpu(), read)]
     return vectors if layers == "all" else [each[:, 0] for each in vectors], state
 
 

@@ -4,7 +4,7 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from regard.config import to_json
 from regard.errors import UserError
 from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
-from regard.recipes import KINDS, Recipe
+from regard.recipes import KINDS, Recipe, with_vocabularies
 from regard.recording import attentions, watch
 from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
@@ -24,6 +24,7 @@ from regard.training.events import Finished
 from regard.training.extractor import Start
 from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log
+from regard.training.loop import Diverged
 from regard.training.prepare import prepare
 from regard.training.run import Run
 from regard.verbs.forced import BATCH_TOKENS
@@ -33,7 +34,6 @@ TOLERANCE = 0.05  # the largest relative error in the number of parameters
 CLOSE = 0.02  # below this error, a coarser width, which suits a GPU, is better than a smaller error
 GRAINS = (8, 2, 1)  # widths are multiples of the first if that gives a close size, else of the second or third
 COUNTED = 16  # tokens of the source, and of the target, for which operations are counted
-VOCABULARIES = ("vocab", "source_vocab", "target_vocab", "numbers")  # settings that follow from the data
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def cells(recipe: Recipe, rungs: Mapping[str, Recipe], seeds: int, out: Path, be
     for name in ("minutes", "epochs"):
         if getattr(recipe.plan, name) is not None:
             raise UserError(f"plan.{name}: every rung must train on the same tokens; limit it with plan.steps instead.")
-    sized = prepare(recipe).config
+    sized: Any = prepare(recipe).config
     target = parameters(sized)
     models = {
         name: with_vocabularies(fit_size(name, with_vocabularies(rung.model, sized), target))
@@ -95,6 +95,14 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
     return found
 
 
+def measured(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any] | None:
+    """What `measure` finds; None if training diverged."""
+    try:
+        return measure(cell, follow)
+    except Diverged:
+        return None
+
+
 def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
     """The metrics of the best step of a finished run on held-out examples, and its curve of validation metrics."""
     corpus, recipe = run.prepared.corpus, cell.recipe
@@ -122,7 +130,7 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
 
 
 @cache
-def parameters(config: ModelConfig) -> int:
+def parameters(config: Any) -> int:
     """The number of parameters of a model, counted without allocating them."""
     with torch.device("meta"):
         return sum(weight.numel() for weight in config.build().parameters())
@@ -143,7 +151,7 @@ def flops(config: ModelConfig) -> int | None:
     return int(count.get_total_flops()) // COUNTED
 
 
-def fit_size(name: str, config: ModelConfig, target: int) -> ModelConfig:
+def fit_size(name: str, config: Any, target: int) -> Any:
     """The config with widths that give about `target` parameters."""
     if parameters(config) == target:
         return config
@@ -160,14 +168,7 @@ def fit_size(name: str, config: ModelConfig, target: int) -> ModelConfig:
     return best
 
 
-def with_vocabularies(config: ModelConfig, sizes: ModelConfig | None = None) -> ModelConfig:
-    """The config with the vocabulary sizes of another, or with 0, so that they are set from the data."""
-    names = [field.name for field in fields(config) if field.name in VOCABULARIES]
-    found: dict[str, Any] = {name: getattr(sizes, name, 0) for name in names}
-    return replace(config, **found)
-
-
-def _neighbours(build: Callable[[int], ModelConfig], target: int) -> tuple[ModelConfig, ModelConfig]:
+def _neighbours(build: Callable[[int], Any], target: int) -> tuple[Any, Any]:
     """Of build(1), build(2), …, which grow in size: the last that is too small and the first that is not.
 
     If none is too small, the first config twice.
@@ -180,5 +181,5 @@ def _neighbours(build: Callable[[int], ModelConfig], target: int) -> tuple[Model
     return build(max(at - 1, 1)), build(at)
 
 
-def _error(config: ModelConfig, target: int) -> float:
+def _error(config: Any, target: int) -> float:
     return abs(parameters(config) / target - 1)

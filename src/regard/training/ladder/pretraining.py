@@ -23,12 +23,10 @@ from regard.data.text_files import TextExamples
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError, nearest
 from regard.file_io import atomic_write
-from regard.models import ModelConfig
-from regard.recipes import KINDS, Recipe, change, find_recipe, find_task, model_config
+from regard.recipes import KINDS, Recipe, change, find_recipe, find_task, model_config, with_vocabularies
 from regard.stored import given_tokenizer
-from regard.training.ladder.cells import Cell, fit_size, measure, parameters, with_vocabularies
+from regard.training.ladder.cells import Cell, fit_size, measured, parameters
 from regard.training.ladder.side_by_side import Follow
-from regard.training.loop import Diverged
 from regard.training.warm_start import WarmStart, warm_start_from, warm_started
 
 LAST = 10**9  # steps between two evaluations: only the last step is evaluated
@@ -121,7 +119,7 @@ PAIRS = {
         "electra",
         "objective.places",
         ("all", "masked"),
-        "ELECTRA judges every token of a text, not only the 15 % that may be replaced (Clark et al. 2020).",
+        "The loss of ELECTRA is on all tokens, not only on the 15 % that may be replaced (Clark et al. 2020).",
     ),
 }
 
@@ -154,16 +152,19 @@ class Probe:
             raise UserError(re.sub(r"\bdata\.(?=(train|valid|text|label)\b)", "probe.", str(error))) from error
         train = [one for one in corpus.train if one.text]
         drawn = random.Random(DRAWN).sample(train, min(self.labels or len(train), len(train)))
-        folder = out / f"probe-{_key(vars(self))}"
         parts = {"train": drawn, "valid": [one for one in corpus.valid if one.text]}
         if missing := {one.label for one in parts["valid"]} - {one.label for one in drawn}:
             cure = "raise probe.labels, or give other files"
             raise UserError(f"probe.labels={self.labels}: no drawn text has the label {min(missing)!r:.40}; {cure}.")
+        lines = {
+            name: "".join(json.dumps({"text": one.text, "label": one.label}) + "\n" for one in examples)
+            for name, examples in parts.items()
+        }
+        folder = out / f"probe-{_key([vars(self), lines])}"  # results of other texts are not read
         folder.mkdir(parents=True, exist_ok=True)
-        for name, examples in parts.items():
-            lines = [json.dumps({"text": one.text, "label": one.label}) for one in examples]
+        for name, content in lines.items():
             with atomic_write(folder / f"{name}.jsonl") as file:
-                file.write("".join(f"{line}\n" for line in lines).encode())
+                file.write(content.encode())
         return replace(self, train=f"{folder}/train.jsonl", valid=f"{folder}/valid.jsonl", text="", label="")
 
 
@@ -244,16 +245,13 @@ def _recipe(entry: Entry, settings: Sequence[str]) -> Recipe:
     recipe = change(find_recipe("pretrain"), [f"model={entry.family}", *entry.settings, *given, *changed], KINDS)
     if "masked" in recipe.model.predicts:
         recipe = replace(recipe, metrics=("filled", *recipe.metrics))
-    if not any(one.startswith("plan.warmup=") for one in given):  # a short run has a short warm-up
-        recipe = replace(recipe, plan=replace(recipe.plan, warmup=min(recipe.plan.warmup, recipe.plan.steps // 10)))
     return recipe
 
 
-def _sized(recipe: Recipe, vocab: int) -> ModelConfig:
+def _sized(recipe: Recipe, vocab: int) -> Any:
     """The config of a recipe's model for a vocabulary of this size."""
     task = find_task(recipe, KINDS)
-    config: ModelConfig = model_config(recipe, task, KINDS).with_sizes(dict.fromkeys(task.fields, vocab))
-    return config
+    return model_config(recipe, task, KINDS).with_sizes(dict.fromkeys(task.fields, vocab))
 
 
 def _shared_tokenizer(recipe: Recipe, out: Path) -> Path:
@@ -278,14 +276,11 @@ def _key(settings: Any) -> str:
 
 def climb(job: Job, follow: Follow) -> Pretrained:
     """Pre-train an entry, then learn the probe with each seed. What is on disk already is read."""
-    try:
-        cell = measure(job.cell, follow)
-    except Diverged:
-        return Pretrained(job.entry, None)
-    if job.probe is None:
+    cell = measured(job.cell, follow)
+    if cell is None or job.probe is None:
         return Pretrained(job.entry, cell)
-    given, diverged = warm_start_from(job.cell.out), 0
-    found: dict[str, list[Mapping[str, Any]]] = {"tuned": [], "scratch": []}
+    given = warm_start_from(job.cell.out)
+    found: dict[str, list[Any]] = {"tuned": [], "scratch": []}
     for seed in job.seeds:
         for name, results in found.items():
             if name == "scratch" and not job.entry.own_network:
@@ -293,25 +288,24 @@ def climb(job: Job, follow: Follow) -> Pretrained:
             recipe, start = fine_tuning(job, given, seed)
             start = start if name == "tuned" else start._replace(weights=dict)  # the tokenizer and sizes alone
             place = job.cell.out.parent / Path(job.probe.train).parent.name / name / f"seed-{seed}"
-            try:
-                results.append(measure(Cell(name, seed, recipe, place, part="valid", start=start), follow))
-            except Diverged:
-                diverged += 1
+            results.append(measured(Cell(name, seed, recipe, place, part="valid", start=start), follow))
             if seed != job.seeds[0] and place.is_dir():
                 shutil.rmtree(place)  # the result stays; the weights of many seeds would take gigabytes
-    return Pretrained(job.entry, cell, found["tuned"], found["scratch"], diverged)
+    tuned, scratch = ([one for one in results if one is not None] for results in found.values())
+    diverged = sum(results.count(None) for results in found.values())
+    return Pretrained(job.entry, cell, tuned, scratch, diverged)
 
 
 def fine_tuning(job: Job, given: WarmStart, seed: int) -> tuple[Recipe, WarmStart]:
     """The recipe of the probe from a pre-trained model, and the model.
 
-    A model that takes a head is a classifier. A model that reads a source and writes a target writes the label, as T5
-    does.
+    A model that reads a source and writes a target writes the label, as T5 does. Any other gets a head and is a
+    classifier.
     """
     assert job.probe is not None
     probe, plan = job.probe, job.cell.recipe.plan
     rate = probe.rate * job.relative_rate
-    classifies = given.config.split()[0].takes_head
+    classifies = not given.config.split()[0].reads_source
     columns = [] if classifies else ["data.source=text", "data.target=label"]
     metric = "accuracy" if classifies else "exact"
     settings = [
@@ -322,7 +316,7 @@ def fine_tuning(job: Job, given: WarmStart, seed: int) -> tuple[Recipe, WarmStar
         f"plan.steps={probe.steps}",
         f"plan.rate={rate:.3g}",
         f"plan.batch_tokens={probe.batch_tokens}",
-        f"plan.warmup={probe.steps // 10}",
+        "plan.warmup=0.1",
         f"plan.evaluate={LAST}",
         f"plan.select={metric}",
         f"plan.seed={seed}",

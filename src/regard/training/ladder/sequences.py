@@ -13,11 +13,10 @@ from typing import Any, cast
 from regard.errors import UserError, nearest
 from regard.metrics import METRICS
 from regard.models import GptConfig, ModelConfig, RecurrentLmConfig, TcnConfig
-from regard.recipes import KINDS, RECIPES, Recipe, model_config
+from regard.recipes import KINDS, RECIPES, Recipe, model_config, with_vocabularies
 from regard.tasks import Task
 from regard.training.events import Finished
-from regard.training.ladder.cells import Cell, fit_size, measure, with_vocabularies
-from regard.training.loop import Diverged
+from regard.training.ladder.cells import Cell, fit_size, measured
 from regard.training.prepare import prepare
 from regard.training.run import Run
 
@@ -91,22 +90,22 @@ class Row:
         return {
             **{cell: (replace(self.recurrent, cell=cell),) for cell in ("rnn", "gru", "lstm")},
             "tcn": tuple(replace(self.tcn, kernel=kernel) for kernel in kernels),
-            "transformer": (replace(self.transformer, dropout=min(self.tcn.dropout, 0.3)),),
+            "transformer": (self.transformer,),
         }
 
 
-def _published(rnn: float, gru: float, lstm: float, tcn: float) -> dict[str, float]:
-    return {"rnn": rnn, "gru": gru, "lstm": lstm, "tcn": tcn}
+def _published(*values: float) -> dict[str, float]:
+    return dict(zip(("rnn", "gru", "lstm", "tcn"), values))
 
 
-def _tcn(recipe: str) -> TcnConfig:
-    """The convolutional network of a recipe."""
-    return cast(TcnConfig, RECIPES[recipe]().model)
-
-
-def _recurrent(tcn: TcnConfig, layers: int = 1) -> RecurrentLmConfig:
-    """Recurrent models beside a convolutional network, with its dropout."""
-    return RecurrentLmConfig(width=tcn.width, embed=tcn.embed, layers=layers, dropout=tcn.dropout)
+def _row(
+    name: str, parameters: int, metric: str, published: Sequence[float], transformer: GptConfig, layers: int = 1
+) -> Row:
+    """A row with the convolutional network of its recipe, and the others beside it, with its dropout."""
+    tcn = cast(TcnConfig, RECIPES[name]().model)
+    recurrent = RecurrentLmConfig(width=tcn.width, embed=tcn.embed, layers=layers, dropout=tcn.dropout)
+    transformer = replace(transformer, dropout=min(tcn.dropout, 0.3))
+    return Row(name, parameters, metric, _published(*published), tcn, recurrent, transformer)
 
 
 def _lstm(recipe: str) -> RecurrentLmConfig:
@@ -116,57 +115,16 @@ def _lstm(recipe: str) -> RecurrentLmConfig:
 
 SMALL = GptConfig(width=56, heads=4, layers=2, inner=4 * 56, context=1024, positions="sinusoidal")
 TINY = replace(SMALL, width=24, heads=2, inner=4 * 24)
-MUSIC = replace(SMALL, width=112, inner=4 * 112, context=2048)
-XL = replace(SMALL, width=512, heads=8, layers=4, inner=4 * 512, positions="xl", memory=128)
+MUSIC = replace(SMALL, width=112, inner=4 * 112, context=2048, positions="relative")
+TUNES = replace(SMALL, width=168, layers=3, inner=4 * 168, context=2048)
+XL = replace(SMALL, width=512, heads=8, layers=4, inner=4 * 512, positions="xl", memory=128, dropout=0.3)
 ROWS = (  # Bai et al. 2018, table 1; the convolutional networks are mostly those of table 2
-    Row(
-        "adding",
-        70_000,
-        "mse",
-        _published(0.177, 5.3e-5, 0.164, 5.8e-5),
-        _tcn("adding"),
-        _recurrent(_tcn("adding"), 2),
-        SMALL,
-    ),
-    Row(
-        "copy", 16_000, "loss", _published(0.0202, 0.0197, 0.0204, 3.5e-5), _tcn("copy"), _recurrent(_tcn("copy")), TINY
-    ),
-    Row(
-        "smnist",
-        70_000,
-        "accuracy",
-        _published(0.215, 0.962, 0.872, 0.990),
-        _tcn("smnist"),
-        _recurrent(_tcn("smnist")),
-        SMALL,
-    ),
-    Row(
-        "pmnist",
-        70_000,
-        "accuracy",
-        _published(0.253, 0.873, 0.857, 0.972),
-        _tcn("pmnist"),
-        _recurrent(_tcn("pmnist")),
-        SMALL,
-    ),
-    Row(
-        "jsb",
-        300_000,
-        "loss",
-        _published(8.91, 8.43, 8.45, 8.10),
-        _tcn("jsb"),
-        _recurrent(_tcn("jsb")),
-        replace(MUSIC, positions="relative"),
-    ),
-    Row(
-        "nottingham",
-        1_000_000,
-        "loss",
-        _published(4.05, 3.46, 3.29, 3.07),
-        _tcn("nottingham"),
-        _recurrent(_tcn("nottingham")),
-        replace(MUSIC, width=168, layers=3, inner=4 * 168),
-    ),
+    _row("adding", 70_000, "mse", (0.177, 5.3e-5, 0.164, 5.8e-5), SMALL, layers=2),
+    _row("copy", 16_000, "loss", (0.0202, 0.0197, 0.0204, 3.5e-5), TINY),
+    _row("smnist", 70_000, "accuracy", (0.215, 0.962, 0.872, 0.990), SMALL),
+    _row("pmnist", 70_000, "accuracy", (0.253, 0.873, 0.857, 0.972), SMALL),
+    _row("jsb", 300_000, "loss", (8.91, 8.43, 8.45, 8.10), MUSIC),
+    _row("nottingham", 1_000_000, "loss", (4.05, 3.46, 3.29, 3.07), TUNES),
     Row(
         "ptb",
         13_000_000,
@@ -183,7 +141,7 @@ ROWS = (  # Bai et al. 2018, table 1; the convolutional networks are mostly thos
         _published(1.48, 1.37, 1.36, 1.31),
         TcnConfig(width=390, embed=100, layers=4, kernel=3, dropout=0.05, embedding_dropout=0.0),
         _lstm("ptb-char"),
-        replace(XL, width=256, inner=4 * 256),
+        replace(XL, width=256, inner=4 * 256, memory=150, dropout=0.15),
         bits=True,
     ),
 )
@@ -254,15 +212,9 @@ def jobs(
                 if tuning:
                     short = _limited(changed, minutes * tuning / len(grid), changed.plan.seed)
                     tried[trial.name] = Cell(family, short.plan.seed, short, place / f"trial-{number}", part="valid")
+                long = [_limited(changed, minutes * (1 - tuning), recipe.plan.seed + at) for at in range(seeds)]
                 cells[trial.name] = [
-                    Cell(
-                        family,
-                        seed,
-                        _limited(changed, minutes * (1 - tuning), seed),
-                        place / f"seed-{seed}",
-                        part="valid",
-                    )
-                    for seed in range(recipe.plan.seed, recipe.plan.seed + seeds)
+                    Cell(family, one.plan.seed, one, place / f"seed-{one.plan.seed}", part="valid") for one in long
                 ]
             yield Job(row, family, tried, cells)
 
@@ -287,20 +239,12 @@ def _limited(recipe: Recipe, minutes: float, seed: int) -> Recipe:
 
 def climb(job: Job, follow: Callable[[Run], Finished]) -> Climbed:
     """Run the trials of a job, then the cells of the best one. What is on disk already is read."""
-    tried: dict[str, float | None] = {}
-    for name, cell in job.trials.items():
-        try:
-            tried[name] = job.row.value(measure(cell, follow)["scores"])
-        except Diverged:
-            tried[name] = None
+    found = {name: measured(cell, follow) for name, cell in job.trials.items()}
+    tried = {name: None if one is None else job.row.value(one["scores"]) for name, one in found.items()}
     winner = best_trial(job.row, tried) or next(iter(job.cells))
-    found, diverged = list[dict[str, Any]](), 0
-    for cell in job.cells[winner]:
-        try:
-            found.append(measure(cell, follow))
-        except Diverged:
-            diverged += 1
-    return Climbed(job.row, job.family, tried, winner, found, diverged)
+    cells = [measured(cell, follow) for cell in job.cells[winner]]
+    whole = [one for one in cells if one is not None]
+    return Climbed(job.row, job.family, tried, winner, whole, len(cells) - len(whole))
 
 
 def best_trial(row: Row, tried: Mapping[str, float | None]) -> str | None:

@@ -114,7 +114,7 @@ def test_any_score_is_learnt_inside_a_block(score: str, place: str) -> None:
     assert all(weight.grad.abs().sum() > 0 for weight in scored)
 
 
-@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feed_dropout"])
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feed_dropout", "output_dropout"])
 def test_each_dropout_is_for_training(name: str) -> None:
     stack, x = Stack(replace(SHAPE, **{name: 0.5}), causal=False), torch.randn(2, 5, 16)
     assert not torch.equal(stack(x), stack(x))

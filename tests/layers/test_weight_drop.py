@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.layers.recurrent import KERNELS, Recurrent, cell, dropout_mask
+from regard.layers.dropout import dropout_mask
+from regard.layers.recurrent import KERNELS, Recurrent, cell
 from regard.models import RecurrentLmConfig
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

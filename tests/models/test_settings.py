@@ -29,14 +29,15 @@ from regard.models import (
 from regard.models.parts import parts, source_reads
 
 XL: dict[str, Any] = {"positions": "xl"}
+DROPOUTS = ("dropout", "attention_dropout", "feed_dropout", "output_dropout", "embedding_dropout")
 ADAPTIVE: dict[str, Any] = {"softmax": "adaptive", "width": 8, "vocab": 20}
 # The nearest values on both sides of each limit: a config, settings that it refuses, the setting that the message
 # names, and settings that it accepts.
 LIMITS: list[tuple[type[Any], dict[str, Any], str, dict[str, Any]]] = [
     *((GptConfig, {name: 0}, name, {name: 4}) for name in ("width", "heads", "layers", "inner", "furthest", "buckets")),
     (GptConfig, {"context": 0}, "context", {"context": 1}),
-    *((GptConfig, {name: 1.0}, name, {name: 0.0}) for name in ("dropout", "attention_dropout", "feed_dropout")),
-    *((GptConfig, {name: -0.1}, name, {name: 0.99}) for name in ("dropout", "attention_dropout", "feed_dropout")),
+    *((GptConfig, {name: 1.0}, name, {name: 0.0}) for name in DROPOUTS),
+    *((GptConfig, {name: -0.1}, name, {name: 0.99}) for name in DROPOUTS),
     *((GptConfig, {name: "?"}, name, {}) for name in ("activation", "norm", "norm_place", "positions", "score")),
     (GptConfig, {"width": 30}, "heads", {"width": 30, "head_width": 5}),
     (GptConfig, {"layers": 4, "groups": 3}, "groups", {"layers": 4, "groups": 2}),

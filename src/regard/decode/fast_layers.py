@@ -216,11 +216,8 @@ class FusedBlock(Block):
     """A block whose step, one token of each hypothesis, is fused. Other calls are those of ``Block``."""
 
     def __init__(self, block: Block) -> None:
-        nn.Module.__init__(self)
-        self.attention, self.attention_norm = block.attention, block.attention_norm
-        self.cross, self.cross_norm = block.cross, block.cross_norm
-        self.feed, self.feed_norm = block.feed, block.feed_norm
-        self.pre, self.residual, self.dropout = block.pre, block.residual, block.dropout
+        vars(self).update(vars(block))
+        self._modules = dict(block._modules)  # its own, since layers may be replaced in one of the two
         self._activation = _activation(block.feed)
 
     def forward(

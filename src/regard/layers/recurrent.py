@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
+from regard.layers.dropout import dropout_mask
 from regard.mask import zero_padding
 
 
@@ -255,16 +256,6 @@ def fused(kind: str, x: Tensor, parts: tuple[Tensor, ...], w: Weights) -> tuple[
     state = parts if PARTS[kind] == 2 else parts[0]
     # has biases, layers, dropout, training, two directions, batch first
     return FUSED[kind](x, state, list(flat), True, 1, 0.0, True, False, True)
-
-
-def dropout_mask(like: Tensor, shape: tuple[int, ...], dropout: float) -> Tensor:
-    """A mask of dropout, to be multiplied with: 0 with the probability ``dropout``, else 1 / (1 − dropout)."""
-    return F.dropout(like.new_ones(shape), dropout)
-
-
-def variational_dropout(x: Tensor, dropout: float, training: bool) -> Tensor:
-    """Dropout of whole features of a text (B, T, width): one mask for all T places (Gal & Ghahramani 2016)."""
-    return x * dropout_mask(x, (len(x), 1, x.shape[-1]), dropout) if training else x
 
 
 def flatten_bfloat16(layer: Any) -> None:

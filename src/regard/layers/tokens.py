@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import UserError
+from regard.layers.dropout import drop, embedding_dropout
 from regard.layers.positions import Sinusoids
 from regard.layers.transformer import Shape
 
@@ -72,7 +72,9 @@ class TokenEmbedding(nn.Module):
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = nn.LayerNorm(width, eps=shape.epsilon) if norm else None
         self.project = nn.Linear(embed, shape.width) if embed else None
-        self.scale, self.dropout = scale, shape.dropout
+        self.scale, self.vocab = scale, vocab
+        self.dropout, self.variational = shape.dropout, shape.variational
+        self.embedding_dropout = shape.embedding_dropout
 
     def forward(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T) each → (B, T, width). Positions are row numbers of the table; without segments, all are segment 0."""
@@ -81,7 +83,7 @@ class TokenEmbedding(nn.Module):
 
     def vectors(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
         """The embeddings before they are projected, (B, T, embed)."""
-        x = self.tokens(tokens)
+        x = embedding_dropout(self.tokens(tokens), tokens, self.vocab, self.embedding_dropout, self.training)
         if self.scale != 1.0:
             x = x * self.scale
         if self.segments is not None:
@@ -92,7 +94,7 @@ class TokenEmbedding(nn.Module):
             x = x + self.positions(positions)
         if self.norm is not None:
             x = self.norm(x)
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training, self.variational)
 
 
 def _positions(shape: Shape, width: int, offset: int) -> nn.Module | None:

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.attention import Attention, Memory, MultiHead
 from regard.device import autocast_dtype
 from regard.errors import UserError, nearest
+from regard.layers.dropout import drop
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
 from regard.layers.recurrent import add_layer
@@ -69,6 +70,9 @@ class Shape:
     dropout: float = 0.1  # dropout after embeddings, attention and feed-forward layers
     attention_dropout: float = 0.0  # dropout of the attention weights
     feed_dropout: float = 0.0  # dropout inside the feed-forward layers
+    output_dropout: float = 0.0  # dropout of the last states
+    embedding_dropout: float = 0.0  # part of the vocabulary whose embeddings are zero during a training step
+    variational: bool = False  # whether a dropout mask is the same at all tokens of a row (Gal & Ghahramani 2016)
     embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the input embedding starts from
 
     def __post_init__(self) -> None:
@@ -84,7 +88,7 @@ class Shape:
         for field in ("width", "heads", "layers", "inner", "furthest", "buckets", "context"):
             if (size := getattr(self, field)) < 1:
                 raise UserError(f"model.{field}={size}: must be at least 1")
-        for field in ("dropout", "attention_dropout", "feed_dropout"):
+        for field in ("dropout", "attention_dropout", "feed_dropout", "output_dropout", "embedding_dropout"):
             if not 0 <= (part := getattr(self, field)) < 1:
                 raise UserError(f"model.{field}={part}: must be at least 0 and below 1")
         if not self.head_width and self.width % self.heads:
@@ -184,11 +188,12 @@ class FeedForward(nn.Module):
         self.up = nn.Linear(shape.width, shape.inner, bias=shape.feed_bias)
         self.gate = nn.Linear(shape.width, shape.inner, bias=shape.feed_bias) if shape.gated else None
         self.down = nn.Linear(shape.inner, shape.width, bias=shape.feed_bias)
-        self.activation, self.dropout = ACTIVATIONS[shape.activation], shape.feed_dropout
+        self.activation = ACTIVATIONS[shape.activation]
+        self.dropout, self.variational = shape.feed_dropout, shape.variational
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.activation(self.up(x)) if self.gate is None else self.activation(self.gate(x)) * self.up(x)
-        return self.down(F.dropout(inner, self.dropout, self.training))
+        return self.down(drop(inner, self.dropout, self.training, self.variational))
 
 
 class Block(nn.Module):
@@ -207,7 +212,8 @@ class Block(nn.Module):
             self.cross = shape.attention(build_score(shape.score, shape.head, shape.context))
             self.cross_norm = shape.build_norm()
         self.feed, self.feed_norm = FeedForward(shape), shape.build_norm()
-        self.pre, self.residual, self.dropout = shape.norm_place == "pre", shape.residual, shape.dropout
+        self.pre, self.residual = shape.norm_place == "pre", shape.residual
+        self.dropout, self.variational = shape.dropout, shape.variational
 
     def forward(
         self,
@@ -243,7 +249,7 @@ class Block(nn.Module):
         return norm(x) if self.pre else x
 
     def _after(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-        y = F.dropout(y, self.dropout, self.training)
+        y = drop(y, self.dropout, self.training, self.variational)
         x = x + y if self.residual else y
         return x if self.pre else norm(x)
 
@@ -261,6 +267,7 @@ class Stack(nn.Module):
         self.width, self.windows = shape.width, shape.windows or (0,)
         self.bias = Buckets(shape.heads, shape.buckets, shape.furthest, not causal) if shape.positions == "t5" else None
         self.norm = shape.build_norm() if shape.norm_place == "pre" and shape.last_norm else None
+        self.dropout, self.variational = shape.output_dropout, shape.variational
 
     @property
     def layers(self) -> list[Block]:
@@ -338,8 +345,9 @@ class Stack(nn.Module):
         return tuple(one.contiguous() for one in memories)  # the steps of decoding read them many times
 
     def _ended(self, x: Tensor, layers: list[Tensor] | None = None) -> Tensor:
-        """The states of the last layer, after the last norm."""
+        """The states of the last layer, after the last norm and dropout."""
         x = x if self.norm is None else self.norm(x)
+        x = drop(x, self.dropout, self.training, self.variational)
         add_layer(layers, x)
         return x
 

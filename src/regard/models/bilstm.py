@@ -22,8 +22,9 @@ from regard.data.tokenizers import UNK
 from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.characters import CharacterEncoder
+from regard.layers.dropout import variational_dropout
 from regard.layers.mix import ScalarMix, equal_width
-from regard.layers.recurrent import Recurrent, add_layer, real_first, variational_dropout
+from regard.layers.recurrent import Recurrent, add_layer, real_first
 from regard.mask import zero_padding
 from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.facts import Classifies, GivesLayers

@@ -11,13 +11,13 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.adaptive import Clustered
+from regard.layers.dropout import drop, embedding_dropout
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer, dropout_mask, variational_dropout
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
@@ -137,21 +137,12 @@ class RecurrentLm(LanguageModel):
 
     def product(self, features: Tensor) -> Product | Clustered:
         """The logits as uncomputed matrix products."""
-        return output_product(self._drop(features, self.config.dropout), self.readout_, self.embedding)
+        features = drop(features, self.config.dropout, self.training, self.config.variational)
+        return output_product(features, self.readout_, self.embedding)
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        """The embeddings of tokens (B, T) with their dropout.
-
-        By embedding dropout (Gal & Ghahramani 2016; Merity et al. 2018, §4.3) a word is zero wherever it occurs in the
-        batch. The output layer of a tied model uses all words.
-        """
+        """The embeddings of tokens (B, T) with their dropout."""
         config, x = self.config, self.embedding(tokens)
-        if config.embedding_dropout and self.training:
-            x = x * dropout_mask(x, (config.vocab,), config.embedding_dropout)[tokens][..., None]
-        return self._drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
-
-    def _drop(self, x: Tensor, dropout: float) -> Tensor:
-        """Dropout on (B, T, …), or on features (…, width) of one token each."""
-        if self.config.variational and x.dim() == 3:
-            return variational_dropout(x, dropout, self.training)
-        return F.dropout(x, dropout, self.training)
+        x = embedding_dropout(x, tokens, config.vocab, config.embedding_dropout, self.training)
+        share = config.dropout if config.input_dropout is None else config.input_dropout
+        return drop(x, share, self.training, config.variational)

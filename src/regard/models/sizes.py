@@ -57,6 +57,7 @@ XL = GptConfig(
     positions="xl",
     windows=(1599,),
     feed_dropout=0.1,
+    output_dropout=0.1,
     scaled=True,
     memory=1600,
     memory_zeros=True,

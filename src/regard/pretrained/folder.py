@@ -256,6 +256,9 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
         dropout=0.0,
         attention_dropout=0.0,
         feed_dropout=0.0,
+        output_dropout=0.0,
+        embedding_dropout=0.0,
+        variational=False,
         embedding="",
     )
     if canonical.positions not in ("t5", "relative"):

@@ -30,6 +30,7 @@ SIDE: SettingTable = {  # of one side; of several of ours with one name of their
     "furthest": ("relative_attention_max_distance", 128),
     "attention_dropout": ("dropout_rate", 0.1),
     "feed_dropout": ("dropout_rate", 0.1),
+    "output_dropout": ("dropout_rate", 0.1),
     "dropout": ("dropout_rate", 0.1),
 }
 SETTINGS: SettingTable = {

@@ -24,6 +24,7 @@ SETTINGS: SettingTable = {  # of two of ours with one name of theirs, the last i
     "inner": ("d_inner", 4096),
     "epsilon": ("layer_norm_epsilon", 1e-5),
     "feed_dropout": ("dropout", 0.1),
+    "output_dropout": ("dropout", 0.1),
     "dropout": ("dropout", 0.1),
     "attention_dropout": ("dropatt", 0.0),
     "divide": ("div_val", 4),

@@ -115,6 +115,7 @@ class Skipgram(WordVectors):
 
     def __init__(self, config: WordVectorsConfig) -> None:
         super().__init__(config)
+        self.embedding.weight.data *= 2  # in ±1 / width, as in gensim 4: CBOW learns faster than from word2vec's ±½
         self.output = nn.Parameter(torch.zeros(config.vocab, config.width))
 
     def pairs(self, near: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -29,7 +29,7 @@ from regard.models import (
 from regard.models.parts import parts, source_reads
 
 XL: dict[str, Any] = {"positions": "xl"}
-DROPOUTS = ("dropout", "attention_dropout", "feed_dropout", "output_dropout", "embedding_dropout")
+DROPOUTS = ("dropout", "attention_dropout", "feed_dropout", "output_dropout")
 ADAPTIVE: dict[str, Any] = {"softmax": "adaptive", "width": 8, "vocab": 20}
 # The nearest values on both sides of each limit: a config, settings that it refuses, the setting that the message
 # names, and settings that it accepts.

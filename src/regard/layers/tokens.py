@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.layers.dropout import drop, embedding_dropout
+from regard.layers.dropout import drop
 from regard.layers.positions import Sinusoids
 from regard.layers.transformer import Shape
 
@@ -72,9 +72,7 @@ class TokenEmbedding(nn.Module):
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = nn.LayerNorm(width, eps=shape.epsilon) if norm else None
         self.project = nn.Linear(embed, shape.width) if embed else None
-        self.scale, self.vocab = scale, vocab
-        self.dropout, self.variational = shape.dropout, shape.variational
-        self.embedding_dropout = shape.embedding_dropout
+        self.scale, self.dropout, self.variational = scale, shape.dropout, shape.variational
 
     def forward(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T) each → (B, T, width). Positions are row numbers of the table; without segments, all are segment 0."""
@@ -83,7 +81,7 @@ class TokenEmbedding(nn.Module):
 
     def vectors(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
         """The embeddings before they are projected, (B, T, embed)."""
-        x = embedding_dropout(self.tokens(tokens), tokens, self.vocab, self.embedding_dropout, self.training)
+        x = self.tokens(tokens)
         if self.scale != 1.0:
             x = x * self.scale
         if self.segments is not None:

@@ -71,7 +71,6 @@ class Shape:
     attention_dropout: float = 0.0  # dropout of the attention weights
     feed_dropout: float = 0.0  # dropout inside the feed-forward layers
     output_dropout: float = 0.0  # dropout of the last states
-    embedding_dropout: float = 0.0  # part of the vocabulary whose embeddings are zero during a training step
     variational: bool = False  # whether a dropout mask is the same at all tokens of a row (Gal & Ghahramani 2016)
     embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the input embedding starts from
 
@@ -88,7 +87,7 @@ class Shape:
         for field in ("width", "heads", "layers", "inner", "furthest", "buckets", "context"):
             if (size := getattr(self, field)) < 1:
                 raise UserError(f"model.{field}={size}: must be at least 1")
-        for field in ("dropout", "attention_dropout", "feed_dropout", "output_dropout", "embedding_dropout"):
+        for field in ("dropout", "attention_dropout", "feed_dropout", "output_dropout"):
             if not 0 <= (part := getattr(self, field)) < 1:
                 raise UserError(f"model.{field}={part}: must be at least 0 and below 1")
         if not self.head_width and self.width % self.heads:

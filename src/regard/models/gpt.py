@@ -76,8 +76,6 @@ class GptConfig(Shape, Directed):
             raise UserError(f"model.memory={self.memory}, model.clamp={self.clamp}: must be at least 0")
         if self.memory_zeros and not self.memory:
             raise UserError("model.memory_zeros=True: needs a memory; set model.memory")
-        if self.embedding_dropout and self.numbers:
-            raise UserError(f"model.embedding_dropout={self.embedding_dropout}: the data has numbers; leave it at 0.")
         check_softmax(self, self.clusters)
         if self.softmax == "plain" and (self.embed or self.projections):
             raise UserError("model.cutoffs, divide, embed and projections need model.softmax=adaptive")

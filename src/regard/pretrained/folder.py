@@ -257,7 +257,6 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
         attention_dropout=0.0,
         feed_dropout=0.0,
         output_dropout=0.0,
-        embedding_dropout=0.0,
         variational=False,
         embedding="",
     )

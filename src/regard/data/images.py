@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def image_bytes(image: str | Path | bytes) -> bytes:
     """The content of an image file."""
     if isinstance(image, bytes):
         return image
-    path = Path(image).expanduser()
+    path = Path(os.path.expanduser(image))
     try:
         size = path.stat().st_size
     except FileNotFoundError as error:

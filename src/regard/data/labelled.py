@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 from regard.config import Table
-from regard.data.example import Corpus, LabelledText, MultiLabelledText, RatedText, Text, Tokens
+from regard.data.example import Asked, Corpus, LabelledText, MultiLabelledText, RatedText, Text, Tokens
 from regard.data.sources import OwnFiles
 from regard.data.tables import read_table
 from regard.errors import UserError
@@ -81,8 +81,7 @@ class MultiLabelled(LabelledFiles):
         return MultiLabelledText(row["text"], split_labels(row["labels"]))
 
     def known(self, corpus: Corpus) -> set[str]:
-        parts = (corpus.train, () if self.valid else corpus.valid)
-        return {label for part in parts for one in part for label in one.labels}
+        return {label for one in corpus.train for label in one.labels}
 
 
 @dataclass(frozen=True)
@@ -116,6 +115,9 @@ class TextsOf:
 
     def load(self) -> Corpus:
         corpus = self.of.load()
+        if not all(hasattr(one, "text") for one in corpus.train[:1]):
+            found = f"the examples of {type(self.of).__name__} have no text that is read alone"
+            raise UserError(f"data.of: {found}; give data of texts, such as data.of=labelled.")
         parts = (corpus.train, corpus.valid, corpus.test)
         train, valid, test = ([Text(text) for one in part for text in _texts(one.text)] for part in parts)
         return Corpus(train, valid, test)
@@ -126,7 +128,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from [value] if value else []
     else:
-        yield from dict.fromkeys(text for part in value for text in _texts(part))
+        parts = value[:2] if isinstance(value, Asked) else value  # a question and its passage
+        yield from dict.fromkeys(text for part in parts for text in _texts(part))
 
 
 def _two_columns(target: str, name: str, text: str) -> dict[str, str]:

@@ -312,8 +312,9 @@ class LabelsField(LabelField):
     def encode(self, values: Sequence[Sequence[str]]) -> list[Values]:  # type: ignore[override]
         """Arrays (1, size) of 0 and 1."""
         found = [np.zeros((1, self.size), np.float32) for _ in values]
+        numbers = iter(super().encode([label for labels in values for label in labels]))
         for array, labels in zip(found, values):
-            array[0, [number for (number,) in super().encode(labels)]] = 1.0
+            array[0, [next(numbers)[0] for _ in labels]] = 1.0
         return found
 
     def counted(self, values: Iterable[Any]) -> Self:

@@ -14,7 +14,7 @@ from regard.data.example import Corpus, Pair, Tokens
 from regard.data.files import find_data, iterate_lines
 from regard.errors import UserError
 
-HEADING = re.compile(r"\s*(=(?: ?=)*) (.*[^= ].*?) (=(?: ?=)*)\s*")  # " = = History = = " is of the second level
+OPENING, CLOSING = re.compile(r"=(?: ?=)*(?= )"), re.compile(r" (=(?: ?=)*)$")  # " = = History = = " has level two
 JOINED = re.compile(r" @([-,.])@ ")  # WikiText writes "well @-@ known" and "3 @.@ 5"
 HELD_OUT = 0.1  # the part at the end of a file that is for validation, if data.valid is not set
 
@@ -98,10 +98,10 @@ class Titles:
     def _read(self, path: str) -> list[Pair]:
         heading, found = "", []
         for line in iterate_lines(path):
-            marked = HEADING.fullmatch(line)
-            if marked and marked[1] == marked[3]:
-                if self.level in (0, depth := marked[1].count("=")):
-                    heading = _plain(marked[2])
+            if marked := _heading(line):
+                depth, text = marked
+                if self.level in (0, depth):
+                    heading = text
                 elif depth < self.level:
                     heading = ""  # a new article: the section of the article before has ended
             elif heading and len(words := _plain(line).split()) >= self.least:
@@ -141,6 +141,16 @@ def _blocks(path: str | Path) -> Iterable[list[str]]:
         elif block:
             yield block
             block = []
+
+
+def _heading(line: str) -> tuple[int, str] | None:
+    """The level and the text of a heading; None for any other line."""
+    line = line.strip()
+    end = len(line.rstrip("= "))  # of the text, without the signs after it
+    opening, closing = OPENING.match(line), CLOSING.search(line, end)
+    if not opening or not closing or opening.end() >= end or opening[0] != closing[1]:
+        return None
+    return opening[0].count("="), _plain(line[opening.end() : closing.start()])
 
 
 def _plain(text: str) -> str:

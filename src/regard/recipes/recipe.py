@@ -291,7 +291,8 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
         names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
         changed = override(changed, [f"objective={name}" for name in names[:1]], kinds)
     for name in UPDATES:
-        if name not in changed.objective.plan_settings and getattr(changed.plan, name) != getattr(recipe.plan, name):
+        unread = name not in changed.objective.plan_settings and f"plan.{name}" in stated
+        if unread and getattr(changed.plan, name) != getattr(recipe.plan, name):
             trained = f"objective={name_of(changed.objective, kinds['objective'])} trains without this setting"
             raise UserError(f"plan.{name}={stated[f'plan.{name}']}: {trained}; leave it out.")
     tasks = {kinds["task"][name].head for name in changed.data.tasks}

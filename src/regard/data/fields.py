@@ -404,9 +404,15 @@ class LinkField(StoredField):
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
-    content = read_json(path)
-    return unpack_tokenizer(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
+    """The tokenizer that `Tokenizer.save` wrote."""
+    return unpack(read_json(path), path)
+
+
+def unpack(content: Any, path: Path) -> Tokenizer:
+    """The tokenizer of parsed JSON: one of ours, or a public one with the files it came from."""
+    if isinstance(content, dict) and "files" in content:
+        return unpack_tokenizer(content, path)
+    return Tokenizer.parse(json.dumps(content), path)
 
 
 def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: Any) -> dict[str, Field]:

@@ -193,7 +193,7 @@ class FeatureField(StoredField):
     """
 
     network: str = "efficientnet-lite0"
-    stored: ClassVar[Checks] = {"network": lambda network: network in NETWORKS}
+    stored: ClassVar[Checks] = {"network": lambda network: isinstance(network, str) and network in NETWORKS}
     content = "the frozen network of a run"
     cells: ClassVar[int] = CELLS
     size: ClassVar[int] = FEATURES  # features of a cell

@@ -311,7 +311,8 @@ def family_settings(recipe: Recipe, stated: Mapping[str, str], kinds: Kinds) -> 
     A published size (roberta-base) has the settings of its family, but keeps those of its model.
     """
     families, model = kinds.get("family", {}).get(recipe.name, {}), stated.get("model", "")
-    family = max((name for name in families if model.startswith(name)), key=len, default="")
+    named = (name for name in families if model.startswith(name) and not model.removeprefix(name)[:1].isalpha())
+    family = max(named, key=len, default="")  # lstmn is none of lstm
     parts = {setting: setting.partition("=")[0].partition(".")[0] for setting in families.get(family, ())}
     return [
         setting

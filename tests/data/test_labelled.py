@@ -100,7 +100,7 @@ def test_a_cell_that_is_no_number(write: Write, cell: str) -> None:
 
 @pytest.mark.parametrize(("kind", "column"), [(Labelled, "label"), (MultiLabelled, "labels"), (Rated, "number")])
 def test_one_column_cannot_be_both(kind: type, column: str) -> None:
-    with pytest.raises(UserError, match=rf"data\.{column}=a: this is the column of the texts"):
+    with pytest.raises(UserError, match=rf"data\.{column}=a: two columns have this name"):
         kind(train="x.csv", text="a", **{column: "a"}).load()
 
 

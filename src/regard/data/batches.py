@@ -54,13 +54,14 @@ class Batch:
 class Corruption(Protocol):
     """A change to the rows of a batch before they are padded, such as masking: a function of the rows and a seed.
 
+    A corruption may inherit from this class, for the default of `lengths`.
     The lengths of its output depend on the lengths of its input alone, so that the shapes of batches are known before
     any row is corrupted.
     """
 
     def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """The length of each field after the corruption, given the lengths before it."""
-        ...
+        """The length of each field after the corruption, given the lengths before it: the same, unless overridden."""
+        return lengths
 
     def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         """The corrupted rows."""

@@ -44,7 +44,7 @@ class Labelled(LabelledFiles):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _two_columns("label", self.label, self.text)
+        return different_columns({"label": self.label, "text": self.text})
 
     def example(self, row: Mapping[str, str], where: str) -> LabelledText:
         return LabelledText(row["text"], row["label"])
@@ -75,7 +75,7 @@ class MultiLabelled(LabelledFiles):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _two_columns("labels", self.labels, self.text)
+        return different_columns({"labels": self.labels, "text": self.text})
 
     def example(self, row: Mapping[str, str], where: str) -> MultiLabelledText:
         return MultiLabelledText(row["text"], split_labels(row["labels"]))
@@ -97,7 +97,7 @@ class Rated(OwnFiles):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _two_columns("number", self.number, self.text)
+        return different_columns({"number": self.number, "text": self.text})
 
     def example(self, row: Mapping[str, str], where: str) -> RatedText:
         return RatedText(row["text"], read_number(row["number"], where))  # type: ignore[arg-type]  # None: left out
@@ -132,11 +132,13 @@ def _texts(value: Any) -> Iterator[str]:
         yield from dict.fromkeys(text for part in parts for text in _texts(part))
 
 
-def _two_columns(target: str, name: str, text: str) -> dict[str, str]:
-    """Return the columns of a table of texts and their targets; one column cannot be both."""
-    if text and text == name:
-        raise UserError(f"data.{target}={name}: this is the column of the texts; name the column of the {target}.")
-    return {target: name, "text": text}
+def different_columns(columns: dict[str, str]) -> dict[str, str]:
+    """Return the columns, if no two of them have the same name."""
+    names = [name for name in columns.values() if name]
+    for key, name in columns.items():
+        if names.count(name) > 1:
+            raise UserError(f"data.{key.partition(' ')[0]}={name}: two columns have this name; give each its own.")
+    return columns
 
 
 def read_number(cell: str, where: str) -> float | None:

@@ -250,6 +250,12 @@ class LossModule(nn.Module):
         return torch.stack([sums[term] for term in self.objective.weights]), state
 
 
+def check_weight(name: str, value: float, usual: float) -> None:
+    """Refuse a weight of a term that is negative or not finite."""
+    if not 0 <= value < float("inf"):
+        raise UserError(f"objective.{name}={value}: give 0 (none) or more, such as {usual:g}.")
+
+
 def carries(model: CausalModel, batch: Batch) -> bool:
     """Whether the state after this batch is carried to the next one."""
     return batch.segment is not None and bool(model.config.carries)

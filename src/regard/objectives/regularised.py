@@ -10,7 +10,7 @@ from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.objectives.loss import product_loss
-from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, carries
+from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, carries, check_weight
 from regard.objectives.sequence import forced
 from regard.scores import at_least_float32
 from regard.tensor_tree import tensors, with_tensors
@@ -30,9 +30,8 @@ class RegularisedActivations(Objective):
     heads: ClassVar[tuple[str, ...]] = ("next", "both")
 
     def __post_init__(self) -> None:
-        for name in ("ar", "tar"):
-            if not getattr(self, name) >= 0:
-                raise UserError(f"objective.{name}={getattr(self, name)}: give 0 (none) or more, such as 2.")
+        check_weight("ar", self.ar, 2)
+        check_weight("tar", self.tar, 1)
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -267,26 +267,28 @@ def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
     room = min(max(round(HELD_OUT * len(examples)), 1), HELD_OUT_MOST)
     held: set[str] = set()
     left = _classes(examples)  # of the examples that are not held out
-    texts = [text for text in sorted(groups, key=hash_text) if _leaves_each(left, _classes(groups[text]))]
+    texts = sorted(groups, key=hash_text)
     for text in texts:
-        classes = _classes(groups[text])
-        if len(groups[text]) <= room and _leaves_each(left, classes):
+        if len(groups[text]) <= room and _leaves_each(left, classes := _classes(groups[text])):
             held.add(text)
             room -= len(groups[text])
             left -= classes
-    if not held and texts:  # every text occurs too often: take the rarest
-        held = {min(texts, key=lambda text: len(groups[text]))}
+        if not room:
+            break
+    if not held:  # every text occurs too often: take the rarest
+        possible = [text for text in texts if _leaves_each(left, _classes(groups[text]))]
+        held = set(sorted(possible, key=lambda text: len(groups[text]))[:1])
     kept = [example for example in examples if _text(example) not in held]
     return kept, [example for example in examples if _text(example) in held]
 
 
 def _classes(examples: list[Any]) -> Counter[str]:
     """Return how many examples each class, or each of several labels, has; empty if the examples have no classes."""
-    found: Counter[str] = Counter()
-    for example in examples:
-        if isinstance(example, LabelledText | LabelledPair | MultiLabelledText):
-            found.update(example.labels if isinstance(example, MultiLabelledText) else (example.label,))
-    return found
+    kinds = (LabelledText, LabelledPair, MultiLabelledText)
+    labelled = (example for example in examples if isinstance(example, kinds))
+    return Counter(
+        label for one in labelled for label in (one.labels if isinstance(one, MultiLabelledText) else (one.label,))
+    )
 
 
 def _leaves_each(left: Counter[str], classes: Counter[str]) -> bool:

@@ -46,7 +46,7 @@ class Labelled(LabelledFiles):
     def columns(self) -> dict[str, str]:
         return different_columns({"label": self.label, "text": self.text})
 
-    def example(self, row: Mapping[str, str], where: str) -> LabelledText:
+    def example(self, row: Mapping[str, str], where: str) -> Any:
         return LabelledText(row["text"], row["label"])
 
     def load(self) -> Corpus:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from regard.data.example import Choice, LabelledPair, RatedPair, Tokens
 from regard.data.joined import ChoiceText
-from regard.data.labelled import LabelledFiles, different_columns, read_number
+from regard.data.labelled import Labelled, LabelledFiles, different_columns, read_number
 from regard.data.sources import OwnFiles
 from regard.data.tables import ending, first_cells, has_names, read_table
 from regard.errors import UserError
@@ -19,24 +19,17 @@ NUMBERED = re.compile(r"(choice|ending|option|answer)[ _]?([0-9]+|[a-h])", re.IG
 
 
 @dataclass(frozen=True)
-class DelimitedTexts(LabelledFiles):
+class DelimitedTexts(Labelled):
     """Your own texts with a class each, between a start and an end token (GPT): a table, or label<TAB>text."""
 
     tasks: ClassVar[tuple[str, ...]] = ("pair",)
 
-    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" or a usual name of it
-    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" or a usual name of it
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 8000  # the largest size of the vocabulary
 
     @property
     def part_columns(self) -> dict[str, str]:
         """The column of the texts: its key, and its name."""
         return {"text": self.text}
-
-    @property
-    def columns(self) -> dict[str, str]:
-        return different_columns({"label": self.label, **self.part_columns})
 
     def value(self, parts: Sequence[str]) -> Any:
         """The value of the field of the text: a text of one part."""

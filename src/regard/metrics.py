@@ -283,9 +283,7 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
 
 def pearson(found: Floats, gold: Floats) -> float | None:
     """Pearson's correlation of two series (N,); None if one of them is constant or empty."""
-    if (
-        not len(gold) or np.ptp(found) == 0 or np.ptp(gold) == 0
-    ):  # not from the variance, which rounding may make positive
+    if not len(gold) or np.ptp(found) == 0 or np.ptp(gold) == 0:  # rounding may make the variance positive
         return None
     x, y = (np.asarray(one, np.float64) - np.mean(one) for one in (found, gold))
     return float(x @ y) / math.sqrt(float((x @ x) * (y @ y)))

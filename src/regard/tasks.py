@@ -96,12 +96,7 @@ def next_token(rows: Rows, widths: Mapping[str, int], random: np.random.Generato
 
 def translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     """Teacher forcing of the target; the source is read whole."""
-    target = next_token(rows, widths, random, "target")
-    return Batch(
-        fields={"source": rows.padded("source", widths["source"]), **target.fields},
-        real={"source": rows.real("source", widths["source"]), **target.real},
-        counts={"source": int(rows.lengths("source").sum()), **target.counts},
-    )
+    return _with_source(rows, "source", widths["source"], next_token(rows, widths, random, "target"))
 
 
 def captioning(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
@@ -109,12 +104,15 @@ def captioning(rows: Rows, widths: Mapping[str, int], random: np.random.Generato
 
     All images have the same size, so only filler rows have padding in the source.
     """
-    target = next_token(rows, widths, random, "target")
     height = max(int(rows.lengths("image").max()), 1)
+    return _with_source(rows, "image", height, next_token(rows, widths, random, "target"))
+
+
+def _with_source(rows: Rows, name: str, width: int, target: Batch) -> Batch:
     return Batch(
-        fields={"source": rows.padded("image", height), **target.fields},
-        real={"source": rows.real("image", height), **target.real},
-        counts={"source": int(rows.lengths("image").sum()), **target.counts},
+        fields={"source": rows.padded(name, width), **target.fields},
+        real={"source": rows.real(name, width), **target.real},
+        counts={"source": int(rows.lengths(name).sum()), **target.counts},
     )
 
 

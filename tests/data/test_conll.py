@@ -1,6 +1,7 @@
 """Files of columns: what is read, the scheme that is learnt, mistakes with their line, tags that only dev has."""
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,15 @@ def test_a_word_has_the_tokens_of_an_extractor(tmp_path: Path, kind: str) -> Non
     pieces = rows[:, 1 + CHARACTERS :]
     assert pieces.shape[1] == field.pieces <= MOST_PIECES
     assert (pieces[pieces > 0] - 1).tolist() == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("changed", [{"pieces": "x"}, {"pieces": -1}, {"pieces": None}, {"words": None}])
+def test_damaged_words_are_refused(tmp_path: Path, changed: dict[str, object]) -> None:
+    path = tmp_path / "text.json"
+    SpelledText(train_tokenizer("word", ["a b"], 100)).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(UserError, match=r"text\.json"):
+        SpelledText.load(path)
 
 
 def test_an_unknown_word_of_word_vectors_is_read_in_lower_case() -> None:

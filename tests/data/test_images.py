@@ -236,8 +236,9 @@ def test_features_are_computed_once_and_stored(tmp_path: Path, monkeypatch: pyte
 def test_the_field_of_features_is_saved(tmp_path: Path) -> None:
     FeatureField().save(tmp_path / "image.json")
     assert FeatureField.load(tmp_path / "image.json") == FeatureField()
-    (tmp_path / "image.json").write_text('{"network": "other"}')
-    with pytest.raises(UserError, match="not the frozen network of a run"):
-        FeatureField.load(tmp_path / "image.json")
+    for network in ('"other"', "[]"):
+        (tmp_path / "image.json").write_text(f'{{"network": {network}}}')
+        with pytest.raises(UserError, match="not the frozen network of a run"):
+            FeatureField.load(tmp_path / "image.json")
     with pytest.raises(UserError, match="no such frozen network; use efficientnet-lite0"):
         FeatureField("other")

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from regard.data.dates import Dates
 from regard.data.example import LabelledText, MultiLabelledText, RatedText
 from regard.data.fields import LabelField, LabelsField, TagsField
-from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
+from regard.data.made_texts import MadeAnswers
 from regard.errors import UserError
 
 Write = Callable[[str, str], str]
@@ -98,7 +100,7 @@ def test_a_cell_that_is_no_number(write: Write, cell: str) -> None:
 
 @pytest.mark.parametrize(("kind", "column"), [(Labelled, "label"), (MultiLabelled, "labels"), (Rated, "number")])
 def test_one_column_cannot_be_both(kind: type, column: str) -> None:
-    with pytest.raises(UserError, match=rf"data\.{column}=a: this is the column of the texts"):
+    with pytest.raises(UserError, match=rf"data\.{column}=a: two columns have this name"):
         kind(train="x.csv", text="a", **{column: "a"}).load()
 
 
@@ -120,3 +122,10 @@ def test_the_counts_of_classes_are_kept(tmp_path: Path) -> None:
         (tmp_path / "label.json").write_text(f'{{"labels": ["bad", "good"], "counts": {counts}}}')
         with pytest.raises(UserError, match="the counts are not those of the labels"):
             LabelField.load(tmp_path / "label.json")
+
+
+def test_the_texts_of_other_data() -> None:
+    corpus = TextsOf(of=MadeAnswers(train=3, valid=1, test=0)).load()
+    assert [one.text for one in corpus.train[:2]] == [*MadeAnswers(train=3, valid=1, test=0).load().train[0].text[:2]]
+    with pytest.raises(UserError, match=r"data\.of: the examples of Dates have no text.*data\.of=labelled"):
+        TextsOf(of=Dates(train=2, valid=1, test=1)).load()

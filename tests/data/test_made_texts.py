@@ -143,5 +143,11 @@ def test_one_choice_follows_from_its_text() -> None:
     assert all(len(one.text) == 2 for one in MadeChoices(train=5, choices=2).load().train)
     with pytest.raises(UserError, match=r"data.choices=5"):
         MadeChoices(choices=5)
-    with pytest.raises(UserError, match="sentences"):
-        MadeAnswers(sentences=2)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"sentences": 2}, {"sentences": 10}, {"unanswered": 1.0}, {"window": 7}, {"stride": 0}]
+)
+def test_questions_that_cannot_be_made_are_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"data.{next(iter(setting))}="):
+        MadeAnswers(**setting)

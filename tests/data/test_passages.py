@@ -1,5 +1,6 @@
 """Pairs of running text: turns of a play, paragraphs and their headings."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,11 @@ def test_a_file_without_headings_is_refused(tmp_path: Path) -> None:
     for wrong in (Titles(level=-1), Titles(least=0), Titles(words=0), Play(words=0)):
         with pytest.raises(UserError, match="or more"):
             wrong.load()
+
+
+def test_a_long_line_that_is_no_heading_takes_little_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(" = Heading = \n= " + "= a " * 100_000 + "x\n")
+    start = time.process_time()
+    assert [pair.target for pair in Titles(train=str(path), valid=str(path)).load().train] == ["Heading"]
+    assert time.process_time() - start < 1.0

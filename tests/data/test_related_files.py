@@ -1,6 +1,7 @@
 """Files of pairs of texts that belong together: columns, numbers, negatives, and what is refused."""
 
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,14 @@ def test_training_pairs_that_share_a_text_after_some_are_held_out_are_refused(tm
     file = table(tmp_path / "a.tsv", [(str(n % 2), f"text {n}") for n in range(60)])
     with pytest.raises(UserError, match=r"data\.train=.*: 30 pairs that all share a text.*, and data\.valid=FILE"):
         RelatedPairs(train=file).load()
+
+
+def test_many_pairs_that_share_a_text_are_refused_at_once(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.tsv", [(f"text {n}", "same") for n in range(10_000)])
+    start = time.process_time()
+    with pytest.raises(UserError, match=r"data\.train=.* pairs that all share a text"):
+        RelatedPairs(train=file).load()
+    assert time.process_time() - start < 1.0
 
 
 def test_settings_and_numbers_that_do_not_fit_are_refused(tmp_path: Path) -> None:

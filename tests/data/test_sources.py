@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.example import LabelledText, Pair, Text
+from regard.data.example import LabelledText, MultiLabelledText, Pair, Text
 from regard.data.files import data_folder, read_lines
 from regard.data.labelled import Labelled
 from regard.data.sources import (
@@ -106,6 +106,12 @@ def test_a_name_may_have_a_comma(tmp_path: Path) -> None:
     assert read_pairs(write(tmp_path / "a,b.tsv", "eins\tone\n")) == [Pair("eins", "one")]
 
 
+def test_names_that_cannot_be_files_are_refused() -> None:
+    for path in ("~no such user/a.tsv", "a" * 300 + ",b.txt"):
+        with pytest.raises(UserError):
+            Pairs(train=path).load()
+
+
 def test_pairs_load_their_three_files(tmp_path: Path) -> None:
     train = write(tmp_path / "train.tsv", "eins\tone\nzwei\t\n\tthree\nvier\tfour\n")
     valid = write(tmp_path / "valid.tsv", "acht\teight\n")
@@ -158,6 +164,15 @@ def test_each_class_stays_in_the_training_examples(drawn: list[tuple[int, int]])
     train, valid = hold_out(examples)
     assert {one.label for one in train} == {one.label for one in examples}
     assert not {one.text for one in train} & {one.text for one in valid}
+    assert len(train) + len(valid) == len(examples)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.sets(st.integers(0, 9), max_size=3)), min_size=1, max_size=300))
+def test_each_of_several_labels_stays_in_the_training_examples(drawn: list[tuple[int, set[int]]]) -> None:
+    examples = [MultiLabelledText(f"text {text}", tuple(map(str, labels))) for text, labels in drawn]
+    train, valid = hold_out(examples)
+    assert {label for one in train for label in one.labels} == {label for one in examples for label in one.labels}
     assert len(train) + len(valid) == len(examples)
 
 

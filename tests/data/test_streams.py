@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -254,6 +255,12 @@ def test_passages_make_up_the_text(text: str) -> None:
     assert all(len(passage) <= 2000 for passage in found)
 
 
+def test_passages_of_one_long_line_take_time_in_proportion_to_it() -> None:
+    start = time.process_time()
+    assert sum(map(len, passages("seven a " * 2**22))) == 2**25
+    assert time.process_time() - start < 1.0
+
+
 def test_a_book_is_read_as_it_stands(tmp_path: Path) -> None:
     text = "One.\n\nTwo,\nthree.\n" * 500
     (tmp_path / "book.txt.gz").write_bytes(gzip.compress(text.encode()))
@@ -301,11 +308,12 @@ def test_shakespeare_has_its_published_size() -> None:
     assert (len(text), len(set(text)), len(joined(corpus.train))) == (1_115_394, 65, 1_003_854)
 
 
+@pytest.mark.parametrize("end", ["jsonl", "csv.xz"])
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
-def test_a_table_is_no_running_text(name: str, tmp_path: Path) -> None:
+def test_a_table_is_no_running_text(name: str, end: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("some text " * 20)
-    files = {"train": str(tmp_path / "text.txt"), name: str(tmp_path / "rows.jsonl")}
+    files = {"train": str(tmp_path / "text.txt"), name: str(tmp_path / f"rows.{end}")}
     with pytest.raises(
-        UserError, match=rf"data\.{name}=.*rows\.jsonl: this is a table; .* data=lines data\.text=COLUMN"
+        UserError, match=rf"data\.{name}=.*rows\.{end}: this is a table; .* data=lines data\.text=COLUMN"
     ):
         Book(**files).load()

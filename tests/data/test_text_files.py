@@ -158,9 +158,11 @@ def test_a_packed_file_is_unpacked_once(
         assert TextFile(packed).path == text.path
     _old(packed, pack(b"Another.\n"))  # type: ignore[operator]
     assert TextFile(packed).read() == "Another.\n"
-    _old(packed, packed.read_bytes()[:-8])
-    with pytest.raises(UserError, match=r"damaged, or not"):
-        TextFile(packed)
+    whole = packed.read_bytes()
+    for damaged in (whole[:-8], bytes([*whole[:-6], whole[-6] ^ 1, *whole[-5:]])):
+        _old(packed, damaged)
+        with pytest.raises(UserError, match=rf"text\.txt{suffix}: damaged, or not"):
+            TextFile(packed)
     assert not list(Path(os.environ["REGARD_CACHE"]).glob("texts/.*.half"))
 
 

@@ -122,3 +122,4 @@ def test_settings_of_the_plan_that_have_no_effect_are_refused(name: str, setting
     change(find_recipe("text"), [f"plan.{setting}"], KINDS)
     changed = replace(find_recipe("text"), plan=replace(find_recipe("text").plan, clip=0.5))
     change(changed, ["model=bigram"], KINDS)  # nobody stated the recipe's own settings
+    change(changed, ["model=bigram", "plan=plan"], KINDS)

@@ -39,8 +39,7 @@ class AnswerText(JoinedText):
     def _marked(self, parts: Sequence[list[int]], places: Spans, span: tuple[int, int] | None) -> Values:
         """The row of a question and a passage, given the places of the passage's tokens and the answer."""
         question, passage = cut_longest(parts, self.room_for(2))
-        found = np.zeros((len(self.join([question, passage])), 3), self.dtype)
-        found[:, :2] = self.join([question, passage])
+        found = np.pad(self.join([question, passage]), ((0, 0), (0, 1)))  # a column of marks
         first = self.special_before + len(question)
         found[first : first + len(passage), 2] = IN_PASSAGE
         if span is not None:

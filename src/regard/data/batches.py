@@ -54,13 +54,14 @@ class Batch:
 class Corruption(Protocol):
     """A change to the rows of a batch before they are padded, such as masking: a function of the rows and a seed.
 
+    A corruption may inherit from this class, for the default of `lengths`.
     The lengths of its output depend on the lengths of its input alone, so that the shapes of batches are known before
     any row is corrupted.
     """
 
     def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """The length of each field after the corruption, given the lengths before it."""
-        ...
+        """The length of each field after the corruption, given the lengths before it: the same, unless overridden."""
+        return lengths
 
     def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         """The corrupted rows."""
@@ -120,8 +121,8 @@ class Shapes:
         # The largest width of every axis takes the rows that fit nowhere else, even if no row has all of them.
         used = np.union1d(keys, np.ravel_multi_index([axis.max() for axis in rounded], dims))
         widths: list[tuple[int, ...]] = [tuple(row) for row in steps[np.array(np.unravel_index(used, dims)).T].tolist()]
-        by_length = np.lexsort(list(lengths.values()))
-        members = [by_length[keys[by_length] == key] for key in used]
+        by_shape = np.lexsort([*lengths.values(), keys])  # and by length inside a shape
+        members = np.split(by_shape, np.searchsorted(keys[by_shape], used[1:]))
         # A shape that fits into another has a smaller sum: in this order, rows move only to shapes that come later.
         order = sorted(range(len(used)), key=lambda shape: sum(widths[shape]))
         self._names = tuple(lengths)

@@ -24,7 +24,10 @@ Ids = NDArray[np.int64]
 def word_characters(word: str, longest: int = LONGEST) -> Ids:
     """The ids (longest,) of the characters of a word; bytes that do not fit are left out."""
     inside = [byte + 1 for byte in word.encode("utf-8", "ignore")[: longest - 2]]
-    return _row([SENTENCE_ENDS[word]] if word in SENTENCE_ENDS else inside, longest)
+    inside = [SENTENCE_ENDS[word]] if word in SENTENCE_ENDS else inside
+    row = np.full(longest, PAD_WORD, np.int64)
+    row[: len(inside) + 2] = [BEGIN_WORD, *inside, END_WORD]
+    return row
 
 
 def words_characters(words: Iterable[str], longest: int = LONGEST) -> Ids:
@@ -35,9 +38,3 @@ def words_characters(words: Iterable[str], longest: int = LONGEST) -> Ids:
 def sentence_characters(words: Sequence[str], longest: int = LONGEST) -> Ids:
     """The ids (T + 2, longest) of the characters of a sentence of T words, between its two ends."""
     return words_characters([BEGIN, *words, END], longest)
-
-
-def _row(inside: Sequence[int], longest: int) -> Ids:
-    row = np.full(longest, PAD_WORD, np.int64)
-    row[: len(inside) + 2] = [BEGIN_WORD, *inside, END_WORD]
-    return row

@@ -148,7 +148,9 @@ def _names_entities(files: Mapping[str, Sequence[Sentence]]) -> bool:
 
 
 def _illegal(path: str, sentences: Sequence[Sentence]) -> list[str]:
-    """A warning if a tag of a file is not legal beside its neighbours, such as I-PER after O in IOB2; it has the first.
+    """A warning if a tag of a file is not legal beside its neighbours, such as I-PER after O in IOB2.
+
+    The warning names the first of these tags.
 
     A tag that should continue an entity and cannot begins one. A tag that the next one should continue ends its entity.
     """

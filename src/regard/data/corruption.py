@@ -42,7 +42,7 @@ class Composed:
 
 
 @dataclass(frozen=True)
-class MaskTokens:
+class MaskTokens(Corruption):
     """Mask some tokens of a text (Devlin et al. 2019, section 3.1): the others stay, and only these are targets.
 
     Most of the chosen places show the mask, some a random token and some the token itself: a model trained on masks
@@ -59,10 +59,6 @@ class MaskTokens:
     random: float = 0.1  # of the chosen places show a random token
     words: WordBounds | None = None  # where words begin; None: tokens are chosen one by one
     static: int = 0  # number of masks of a text; 0: new ones each time
-
-    def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """The lengths stay as they are."""
-        return lengths
 
     def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         """Rows with corrupted `text`, and `targets` that are IGNORED at all places but the chosen ones."""
@@ -85,7 +81,7 @@ class MaskTokens:
 
 
 @dataclass(frozen=True)
-class MaskAndDraw:
+class MaskAndDraw(Corruption):
     """Mask some tokens of a text, and draw a number from 0 to 1 for each place, as ``draws``.
 
     By its number a generator samples the token of a masked place (Clark et al. 2020, section 3). The number is drawn
@@ -93,10 +89,6 @@ class MaskAndDraw:
     """
 
     mask: Corruption
-
-    def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """The lengths stay as they are."""
-        return self.mask.lengths(lengths)
 
     def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         masked = self.mask(rows, random)
@@ -268,7 +260,7 @@ def _pick(flags: Flags, random: np.random.Generator) -> tuple[Lengths, Flags]:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenLinks:
+class TokenLinks(Corruption):
     """Adds the links between tokens to the rows of a batch, as the field ``token_links``.
 
     A token has the links of its word, or of its character. A link is two numbers: the index of the target token among
@@ -278,10 +270,6 @@ class TokenLinks:
     unit: Unit
     source: Tokenizer
     target: Tokenizer
-
-    def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """The lengths stay as they are."""
-        return lengths
 
     def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         return rows.with_field("token_links", [self._links(row) for row in rows])

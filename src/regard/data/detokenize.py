@@ -56,8 +56,7 @@ class SpacingDetokenizer:
                 pieces.append(b"")
                 continue
             spaced = last is not None and token not in self.continues and last not in self.unfinished
-            if spaced and last is not None:
-                spaced = surface[0] not in CLOSING and before not in OPENING
+            spaced = spaced and surface[0] not in CLOSING and before not in OPENING
             pieces.append((" " * spaced + surface).encode())
             last, before = token, surface
         return pieces

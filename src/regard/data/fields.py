@@ -312,8 +312,9 @@ class LabelsField(LabelField):
     def encode(self, values: Sequence[Sequence[str]]) -> list[Values]:  # type: ignore[override]
         """Arrays (1, size) of 0 and 1."""
         found = [np.zeros((1, self.size), np.float32) for _ in values]
+        numbers = iter(super().encode([label for labels in values for label in labels]))
         for array, labels in zip(found, values):
-            array[0, [number for (number,) in super().encode(labels)]] = 1.0
+            array[0, [next(numbers)[0] for _ in labels]] = 1.0
         return found
 
     def counted(self, values: Iterable[Any]) -> Self:
@@ -403,9 +404,15 @@ class LinkField(StoredField):
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
-    content = read_json(path)
-    return unpack_tokenizer(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
+    """The tokenizer that `Tokenizer.save` wrote."""
+    return unpack(read_json(path), path)
+
+
+def unpack(content: Any, path: Path) -> Tokenizer:
+    """The tokenizer of parsed JSON: one of ours, or a public one with the files it came from."""
+    if isinstance(content, dict) and "files" in content:
+        return unpack_tokenizer(content, path)
+    return Tokenizer.parse(json.dumps(content), path)
 
 
 def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: Any) -> dict[str, Field]:

@@ -43,7 +43,7 @@ MOST_UNPACKED, MOST_RATIO = 2**26, 50  # an unpacked file may have this many byt
 
 def read_text(path: str | Path) -> str:
     """Return the whole text of a UTF-8 file, which may be compressed (.gz or .xz)."""
-    return "".join(_decoded(Path(path).expanduser()))
+    return "".join(_decoded(path))
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -57,7 +57,7 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
     Only \n and \r\n end a line. Other line separators of Unicode can occur inside a sentence, and to split there would
     shift the lines of parallel files.
     """
-    return (line.removesuffix("\n").removesuffix("\r") for line in _decoded(Path(path).expanduser()))
+    return (line.removesuffix("\n").removesuffix("\r") for line in _decoded(path))
 
 
 def hash_text(text: str) -> int:
@@ -75,9 +75,13 @@ def read_parallel(source_path: str | Path, target_path: str | Path) -> list[Pair
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """Open a file for reading bytes, decompressed according to its ending; raise a UserError if that fails."""
+def opened(path: str | Path) -> Iterator[Any]:
+    """Open a file for reading bytes, decompressed according to its ending; raise a UserError if that fails.
+
+    ~ is the home folder; the ~name of an unknown user is read as it is written.
+    """
     openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    path = Path(os.path.expanduser(path))
     try:
         if path.is_fifo():  # opening it would wait until another program writes to it
             raise UserError(f"{path}: a pipe, not a file; give a file, or write the output of the pipe to one.")
@@ -89,8 +93,6 @@ def opened(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: no such file; check its name and folder.") from None
     except IsADirectoryError:
         raise UserError(f"{path}: this is a folder; give a file in it.") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path}: damaged, or not {path.suffix[1:]} at all ({error}); fetch it again.") from error
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); check its name and permissions.") from error
 
@@ -109,7 +111,11 @@ class _Unpacked(io.RawIOBase):
         return int(self._file.fileno())
 
     def readinto(self, buffer: Any) -> int:
-        count = int(self._file.readinto(buffer))
+        try:
+            count = int(self._file.readinto(buffer))
+        except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+            kind = self._path.suffix[1:]
+            raise UserError(f"{self._path}: damaged, or not {kind} at all ({error}); fetch it again.") from error
         self._bytes += count
         if self._bytes > self._most:
             size = f"unpacks to more than {self._most:,} bytes, {MOST_RATIO} times its size"
@@ -117,13 +123,13 @@ class _Unpacked(io.RawIOBase):
         return count
 
 
-def not_utf8(path: Path, line: int, byte: int) -> UserError:
+def not_utf8(path: str | Path, line: int, byte: int) -> UserError:
     """Return the error for a byte that is not valid UTF-8."""
     cure = "convert it, for example with: iconv -f latin1 -t utf-8"
     return UserError(f"{path}, line {line}: not UTF-8 (byte {byte:#04x}); {cure}")
 
 
-def _decoded(path: Path) -> Iterator[str]:
+def _decoded(path: str | Path) -> Iterator[str]:
     """Yield the lines of a file with their line ends; raise a UserError if the file is empty, binary or not UTF-8."""
     blank, offset = True, 0  # are all lines so far blank? At which byte does the line start?
     with opened(path) as file:
@@ -257,7 +263,7 @@ def find_data(name: str, cure: str = "") -> Path:
 def _folder(variable: str) -> Path | None:
     """Return the folder in an environment variable, or None if the variable is not set."""
     folder = os.environ.get(variable)
-    return Path(folder).expanduser() if folder else None
+    return Path(os.path.expanduser(folder)) if folder else None
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ image<TAB>caption. Images stay packed: a tar file is read by the names of its me
 
 from __future__ import annotations
 
+import os
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -63,8 +64,8 @@ class Flickr8k:
 
     def _read_own(self, path: str) -> list[Captioned]:
         """The images of a file of captions with all their captions."""
-        folder = Path(self.images or Path(path).parent).expanduser()
-        wanted = _captions(Path(path).expanduser())
+        folder = Path(os.path.expanduser(self.images or Path(path).parent))
+        wanted = _captions(Path(path))
         return [
             Captioned(_in_folder(name, folder, place), first, tuple(others))
             for name, (place, (first, *others)) in wanted.items()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def image_bytes(image: str | Path | bytes) -> bytes:
     """The content of an image file."""
     if isinstance(image, bytes):
         return image
-    path = Path(image).expanduser()
+    path = Path(os.path.expanduser(image))
     try:
         size = path.stat().st_size
     except FileNotFoundError as error:
@@ -192,7 +193,7 @@ class FeatureField(StoredField):
     """
 
     network: str = "efficientnet-lite0"
-    stored: ClassVar[Checks] = {"network": lambda network: network in NETWORKS}
+    stored: ClassVar[Checks] = {"network": lambda network: isinstance(network, str) and network in NETWORKS}
     content = "the frozen network of a run"
     cells: ClassVar[int] = CELLS
     size: ClassVar[int] = FEATURES  # features of a cell

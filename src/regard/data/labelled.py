@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 from regard.config import Table
-from regard.data.example import Corpus, LabelledText, MultiLabelledText, RatedText, Text, Tokens
+from regard.data.example import Asked, Corpus, LabelledText, MultiLabelledText, RatedText, Text, Tokens
 from regard.data.sources import OwnFiles
 from regard.data.tables import read_table
 from regard.errors import UserError
@@ -44,9 +44,9 @@ class Labelled(LabelledFiles):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _two_columns("label", self.label, self.text)
+        return different_columns({"label": self.label, "text": self.text})
 
-    def example(self, row: Mapping[str, str], where: str) -> LabelledText:
+    def example(self, row: Mapping[str, str], where: str) -> Any:
         return LabelledText(row["text"], row["label"])
 
     def load(self) -> Corpus:
@@ -75,14 +75,13 @@ class MultiLabelled(LabelledFiles):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _two_columns("labels", self.labels, self.text)
+        return different_columns({"labels": self.labels, "text": self.text})
 
     def example(self, row: Mapping[str, str], where: str) -> MultiLabelledText:
         return MultiLabelledText(row["text"], split_labels(row["labels"]))
 
     def known(self, corpus: Corpus) -> set[str]:
-        parts = (corpus.train, () if self.valid else corpus.valid)
-        return {label for part in parts for one in part for label in one.labels}
+        return {label for one in corpus.train for label in one.labels}
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Rated(OwnFiles):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _two_columns("number", self.number, self.text)
+        return different_columns({"number": self.number, "text": self.text})
 
     def example(self, row: Mapping[str, str], where: str) -> RatedText:
         return RatedText(row["text"], read_number(row["number"], where))  # type: ignore[arg-type]  # None: left out
@@ -116,6 +115,9 @@ class TextsOf:
 
     def load(self) -> Corpus:
         corpus = self.of.load()
+        if not all(hasattr(one, "text") for one in corpus.train[:1]):
+            found = f"the examples of {type(self.of).__name__} have no text that is read alone"
+            raise UserError(f"data.of: {found}; give data of texts, such as data.of=labelled.")
         parts = (corpus.train, corpus.valid, corpus.test)
         train, valid, test = ([Text(text) for one in part for text in _texts(one.text)] for part in parts)
         return Corpus(train, valid, test)
@@ -126,14 +128,17 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from [value] if value else []
     else:
-        yield from dict.fromkeys(text for part in value for text in _texts(part))
+        parts = value[:2] if isinstance(value, Asked) else value  # a question and its passage
+        yield from dict.fromkeys(text for part in parts for text in _texts(part))
 
 
-def _two_columns(target: str, name: str, text: str) -> dict[str, str]:
-    """Return the columns of a table of texts and their targets; one column cannot be both."""
-    if text and text == name:
-        raise UserError(f"data.{target}={name}: this is the column of the texts; name the column of the {target}.")
-    return {target: name, "text": text}
+def different_columns(columns: dict[str, str]) -> dict[str, str]:
+    """Return the columns, if no two of them have the same name."""
+    names = [name for name in columns.values() if name]
+    for key, name in columns.items():
+        if names.count(name) > 1:
+            raise UserError(f"data.{key.partition(' ')[0]}={name}: two columns have this name; give each its own.")
+    return columns
 
 
 def read_number(cell: str, where: str) -> float | None:

@@ -20,6 +20,7 @@ from typing import ClassVar, Literal, TypeVar
 from regard.data.example import Choice, Corpus, LabelledPair, Question, Tokens
 from regard.data.files import hash_text
 from regard.data.joined import ChoiceText
+from regard.data.squad import check_windows
 from regard.data.synthetic import check_sizes
 from regard.errors import UserError
 
@@ -184,6 +185,11 @@ class MadeAnswers:
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "sentences": 3, "seed": 0})
+        check_windows(self.window, self.stride)
+        if self.sentences > 9:
+            raise UserError(f"data.sentences={self.sentences}: there are nine facts; give at most 9.")
+        if not 0 <= self.unanswered < 1:
+            raise UserError(f"data.unanswered={self.unanswered}: give 0 (none) or more, below 1.")
 
     def load(self) -> Corpus:
         train, valid, test = (list(self._draw(part)) for part in PARTS)

@@ -12,9 +12,10 @@ from typing import ClassVar
 from regard.data.download import CURE
 from regard.data.example import Corpus, Pair, Tokens
 from regard.data.files import find_data, iterate_lines
+from regard.data.synthetic import check_sizes
 from regard.errors import UserError
 
-HEADING = re.compile(r"\s*(=(?: ?=)*) (.*[^= ].*?) (=(?: ?=)*)\s*")  # " = = History = = " is of the second level
+OPENING, CLOSING = re.compile(r"=(?: ?=)*(?= )"), re.compile(r" (=(?: ?=)*)$")  # " = = History = = " has level two
 JOINED = re.compile(r" @([-,.])@ ")  # WikiText writes "well @-@ known" and "3 @.@ 5"
 HELD_OUT = 0.1  # the part at the end of a file that is for validation, if data.valid is not set
 
@@ -43,7 +44,7 @@ class Play:
         return () if self.train else ("tinyshakespeare/input.txt",)
 
     def load(self) -> Corpus:
-        _check_words(self.words)
+        check_sizes(self, {"words": 1})
         return _corpus(self.train or str(find_data(self.files[0], CURE)), self.valid, self.test, self._read)
 
     def _read(self, path: str) -> list[Pair]:
@@ -86,10 +87,7 @@ class Titles:
         return () if self.train else tuple(f"wikitext2/wiki.{part}.raw" for part in ("train", "valid", "test"))
 
     def load(self) -> Corpus:
-        _check_words(self.words)
-        if self.level < 0 or self.least < 1:
-            wrong = f"data.level={self.level}" if self.level < 0 else f"data.least={self.least}"
-            raise UserError(f"{wrong}: give {0 if self.level < 0 else 1} or more.")
+        check_sizes(self, {"words": 1, "level": 0, "least": 1})
         if self.train:
             return _corpus(self.train, self.valid, self.test, self._read)
         train, valid, test = (str(find_data(name)) for name in self.files)
@@ -98,10 +96,10 @@ class Titles:
     def _read(self, path: str) -> list[Pair]:
         heading, found = "", []
         for line in iterate_lines(path):
-            marked = HEADING.fullmatch(line)
-            if marked and marked[1] == marked[3]:
-                if self.level in (0, depth := marked[1].count("=")):
-                    heading = _plain(marked[2])
+            if marked := _heading(line):
+                depth, text = marked
+                if self.level in (0, depth):
+                    heading = text
                 elif depth < self.level:
                     heading = ""  # a new article: the section of the article before has ended
             elif heading and len(words := _plain(line).split()) >= self.least:
@@ -110,11 +108,6 @@ class Titles:
             cure = 'give a file with lines such as " = Title = " above paragraphs, or another data.level or data.least'
             raise UserError(f"{path}: no paragraph of {self.least} words below a heading; {cure}.")
         return found
-
-
-def _check_words(words: int) -> None:
-    if words < 1:
-        raise UserError(f"data.words={words}: give 1 or more.")
 
 
 def _corpus(train: str, valid: str, test: str, read: Callable[[str], list[Pair]]) -> Corpus:
@@ -141,6 +134,16 @@ def _blocks(path: str | Path) -> Iterable[list[str]]:
         elif block:
             yield block
             block = []
+
+
+def _heading(line: str) -> tuple[int, str] | None:
+    """The level and the text of a heading; None for any other line."""
+    line = line.strip()
+    end = len(line.rstrip("= "))  # of the text, without the signs after it
+    opening, closing = OPENING.match(line), CLOSING.search(line, end)
+    if not opening or not closing or opening.end() >= end or opening[0] != closing[1]:
+        return None
+    return opening[0].count("="), _plain(line[opening.end() : closing.start()])
 
 
 def _plain(text: str) -> str:

@@ -113,9 +113,9 @@ class RelatedPairs(OwnFiles):
             )
         corpus = super().load()
         train, valid = list(corpus.train), list(corpus.valid)
-        while not self.valid and not self._has_targets(valid):  # one pair has no negatives
+        while not self.valid and not self._has_targets(valid) and self._has_targets(train):  # one pair has no negatives
             kept, more = hold_out(train)
-            if not kept or not more:
+            if not kept:
                 break
             train, valid = kept, [*valid, *more]
         train = [one for one in train if self._belongs(one)]

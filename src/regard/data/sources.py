@@ -7,6 +7,7 @@ texts: the same files always give the same parts, in any order of their lines.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from regard.data.example import (
     Corpus,
     LabelledPair,
     LabelledText,
+    MultiLabelledText,
     Pair,
     Parts,
     Question,
@@ -238,7 +240,7 @@ def read_pairs(path: str | Path, source: str = "", target: str = "") -> list[Pai
     `source` and `target` name the columns of a table. Parallel files give one pair per line.
     """
     names = str(path).split(",")
-    if len(names) == 1 or Path(path).expanduser().exists():  # a file name may contain a comma
+    if len(names) == 1 or os.path.exists(os.path.expanduser(path)):  # a file name may contain a comma
         rows = read_table(path, {"source": source, "target": target})
         return [Pair(row["source"].strip(), row["target"].strip()) for _, row in rows]
     if len(names) != 2:
@@ -265,22 +267,28 @@ def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
     room = min(max(round(HELD_OUT * len(examples)), 1), HELD_OUT_MOST)
     held: set[str] = set()
     left = _classes(examples)  # of the examples that are not held out
-    texts = [text for text in sorted(groups, key=hash_text) if _leaves_each(left, _classes(groups[text]))]
+    texts = sorted(groups, key=hash_text)
     for text in texts:
-        classes = _classes(groups[text])
-        if len(groups[text]) <= room and _leaves_each(left, classes):
+        if len(groups[text]) <= room and _leaves_each(left, classes := _classes(groups[text])):
             held.add(text)
             room -= len(groups[text])
             left -= classes
-    if not held and texts:  # every text occurs too often: take the rarest
-        held = {min(texts, key=lambda text: len(groups[text]))}
+        if not room:
+            break
+    if not held:  # every text occurs too often: take the rarest
+        possible = [text for text in texts if _leaves_each(left, _classes(groups[text]))]
+        held = set(sorted(possible, key=lambda text: len(groups[text]))[:1])
     kept = [example for example in examples if _text(example) not in held]
     return kept, [example for example in examples if _text(example) in held]
 
 
 def _classes(examples: list[Any]) -> Counter[str]:
-    """Return how many examples each class has; empty if the examples have no classes."""
-    return Counter(example.label for example in examples if isinstance(example, LabelledText | LabelledPair))
+    """Return how many examples each class, or each of several labels, has; empty if the examples have no classes."""
+    kinds = (LabelledText, LabelledPair, MultiLabelledText)
+    labelled = (example for example in examples if isinstance(example, kinds))
+    return Counter(
+        label for one in labelled for label in (one.labels if isinstance(one, MultiLabelledText) else (one.label,))
+    )
 
 
 def _leaves_each(left: Counter[str], classes: Counter[str]) -> bool:
@@ -307,7 +315,7 @@ def load_files(
         parts[name] = [one for one in examples if _complete(one, columns)]
         if not parts[name]:
             raise UserError(f"data.{name}={path}: no complete example; give a file with at least one.")
-        if columns and Path(path).expanduser().exists():  # not two parallel files
+        if columns and os.path.exists(os.path.expanduser(path)):  # not two parallel files
             warnings += table_warnings(path, columns)
         if left := len(examples) - len(parts[name]):
             lacking = f"{left} of {len(examples)} examples have no {' or no '.join(columns)} and are left out"
@@ -342,7 +350,7 @@ def _no_part_is_empty(text: Parts) -> bool:
 def _label_doubt(examples: list[Any], columns: Mapping[str, str]) -> str:
     """Return what is probably wrong: the columns are swapped, or nearly each text has its own class; else nothing."""
     classes, texts = _classes(examples), {_text(example) for example in examples}
-    if not classes:
+    if not classes or "label" not in columns:
         return ""
     named = " ".join(f"data.{key}=…" for key in columns)
     cure = f"a file without a header has {'<TAB>'.join(columns)}; with a header, name the columns: {named}"

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from regard.data.characters import word_characters
-from regard.data.fields import Field, InputText
+from regard.data.fields import Field, InputText, unpack
 from regard.data.flat import Values
-from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import WORDS, Tokenizer
 from regard.data.word_pieces import PieceText
 from regard.errors import UserError
@@ -56,8 +55,10 @@ class SpelledText(InputText):
         content = read_json(path)
         if not isinstance(content, dict) or not {"words", "extractor", "pieces"} <= content.keys():
             raise UserError(f"{path}: not the words of a run; {RESTORE}.")
-        words, extractor = (content[name] and _unpacked(content[name], path) for name in ("words", "extractor"))
-        return cls(words, extractor, int(content["pieces"]))
+        if type(content["pieces"]) is not int or content["pieces"] < 0:
+            raise UserError(f"{path}: its number of pieces is {content['pieces']!r:.20}; {RESTORE}.")
+        words, extractor = content["words"], content["extractor"]
+        return cls(unpack(words, path), None if extractor is None else unpack(extractor, path), content["pieces"])
 
     def arrays(self, texts: Sequence[str], ids: Sequence[list[int]]) -> list[Values]:
         return self.encode(texts)
@@ -116,13 +117,6 @@ def _only(ids: list[int], tokenizer: Tokenizer) -> int:
     """The id of one word. The tokenizer may split it at a space that Python does not know, or find no word."""
     assert tokenizer.special_tokens.unk is not None
     return ids[0] if len(ids) == 1 else tokenizer.special_tokens.unk
-
-
-def _unpacked(content: Any, path: Path) -> Tokenizer:
-    """The tokenizer that `Tokenizer.serialize` wrote."""
-    if isinstance(content, dict) and "files" in content:
-        return unpack_tokenizer(content, path)
-    return Tokenizer.parse(json.dumps(content), path)
 
 
 def field_kinds(kinds: Mapping[str, type[Field]], reads_words: bool) -> dict[str, type[Field]]:

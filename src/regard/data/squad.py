@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.data.example import Asked, Corpus, Question, Tokens
-from regard.data.files import PACKED, read_text
+from regard.data.files import read_text
 from regard.data.sources import OwnFiles, load_files
-from regard.data.tables import check_text, read_table
+from regard.data.tables import check_text, ending, read_table
 from regard.errors import UserError
 
 LISTED = 3  # places of an answer that an error lists
@@ -62,7 +63,8 @@ class Questions(OwnFiles):
             if is_squad(path):
                 return list(read_squad(path))
             found = list(self._table(path))
-            repeated.extend(one.answers[0][0] for one in found if one.answers and _occurs_again(one))
+            placed = ((one.passage, *answer) for one in found for answer in one.answers)
+            repeated.extend(text for passage, text, start in placed if passage.find(text, start + 1) >= 0)
             return found
 
         corpus = load_files(self.train, self.valid, self.test, read, self.columns)
@@ -106,7 +108,7 @@ def check_place(where: str, passage: str, answer: str, start: int) -> None:
     if start >= 0 and passage.startswith(answer, start):
         return
     there = passage[start : start + len(answer)] if start >= 0 else ""
-    places = _places(passage, answer)
+    places = [found.start() for found in re.finditer(f"(?={re.escape(answer)})", passage)]
     listed = ", ".join(map(str, places[:LISTED])) + (", …" if len(places) > LISTED else "")
     elsewhere = f"but it occurs at character {listed}" if places else "and it occurs nowhere in the passage"
     cure = "correct the place, counted in characters from 0" if places else "copy the answer from the passage"
@@ -119,24 +121,9 @@ def _stripped(answer: str, start: int) -> tuple[str, int]:
     return answer.strip(), start + len(answer) - len(answer.lstrip())
 
 
-def _places(passage: str, answer: str) -> list[int]:
-    """The first characters of all places of an answer in a passage."""
-    found, at = [], passage.find(answer)
-    while at >= 0:
-        found.append(at)
-        at = passage.find(answer, at + 1)
-    return found
-
-
-def _occurs_again(one: Question) -> bool:
-    text, start = one.answers[0]
-    return one.passage.find(text, start + 1) >= 0
-
-
 def is_squad(path: str | Path) -> bool:
     """Whether the ending of a file is that of SQuAD's format: .json, also compressed."""
-    path = Path(path)
-    return (path.with_suffix("") if path.suffix in PACKED else path).suffix.lower() == ".json"
+    return ending(path) == ".json"
 
 
 def read_squad(path: str | Path) -> Iterator[Question]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from regard.data.example import Corpus, Text, Tokens
 from regard.data.fields import MaskedText, SpanSource, TextField
 from regard.data.files import find_data, opened, read_text
 from regard.data.flat import Lengths, Rows, Values, digest
+from regard.data.tables import NAMED, ending
 from regard.data.text_files import Report, TextExamples, TextFile, passages
 from regard.data.token_files import SMALL, encode_pieces, encode_text, token_file, token_key, token_path
 from regard.data.tokenizers import PAD, Tokenizer
@@ -62,7 +62,7 @@ class Book:
         if not self.train:
             raise UserError("data.train is not set; give the training text with data.train=FILE")
         for name in ("train", "valid", "test"):
-            if (path := getattr(self, name)).lower().removesuffix(".gz").endswith((".csv", ".jsonl")):
+            if ending(path := getattr(self, name)) in NAMED:
                 cure = "data=book reads running text; read the lines of a column with data=lines data.text=COLUMN"
                 raise UserError(f"data.{name}={path}: this is a table; {cure}.")
         if not 0 <= self.spread < 1:
@@ -450,12 +450,11 @@ def _window_batch(
 
 def open_text(path: str, report: Report | None) -> str | TextFile:
     """A text: a string if its file is small, else a TextFile, which stays on disk."""
-    file = Path(path).expanduser()
-    with opened(file) as packed:
-        small = len(packed.read(SMALL + 1)) <= SMALL
+    with opened(path) as file:
+        small = len(file.read(SMALL + 1)) <= SMALL
     if small:
-        return read_text(file)
-    text = TextFile(file, report)
+        return read_text(path)
+    text = TextFile(path, report)
     text.check(report)
     return text
 

@@ -99,36 +99,46 @@ class Clips:
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("frames",)
+    fewest_frames: ClassVar[int] = 2
 
     train: int = 4000  # the number of training clips
     valid: int = 500  # the number of validation clips
     test: int = 500  # the number of test clips
-    size: int = 8  # the height and width of an image, in pixels
+    size: int = 8  # the height and width of a frame, in pixels
     frames: int = 12  # the frames of a clip
     noise: float = 0.1  # the standard deviation of the noise that is added to each pixel
     seed: int = 1  # random seed of the clips
 
     def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "size": 5, "frames": 2, "seed": 0})
+        least = {"train": 1, "valid": 1, "test": 0, "size": 5, "frames": self.fewest_frames, "seed": 0}
+        check_sizes(self, least)
         if not 0 <= self.noise < float("inf"):
             raise UserError(f"data.noise={self.noise}: give 0 (none) or more.")
 
     def load(self) -> Corpus:
         return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
 
-    def _draw(self, part: int, count: int) -> list[TaggedValues]:
+    def _draw(self, part: int, count: int) -> list[Any]:
         random = np.random.default_rng((self.seed, part))
-        return [TaggedValues(*self._clip(random)) for _ in range(count)]
+        return [self._clip(random) for _ in range(count)]
 
-    def _clip(self, random: np.random.Generator) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    def _clip(self, random: np.random.Generator) -> Any:
         """The frames (frames, size · size), and the movement of each."""
         shape, names = int(random.integers(len(SHAPES))), list(MOVES)
         moves = ["still", *(names[number] for number in random.integers(len(names), size=self.frames - 1))]
-        return _frames(random, shape, moves, self.size, self.noise).reshape(self.frames, -1), tuple(moves)
+        return TaggedValues(self._frames(random, shape, moves).reshape(self.frames, -1), tuple(moves))
+
+    def _frames(self, random: np.random.Generator, shape: int, moves: list[str]) -> NDArray[np.float32]:
+        """The frames (frames, size, size) of a shape that starts at a random place and makes a movement before each."""
+        image = np.zeros((self.size, self.size), np.float32)
+        image[:3, :3] = SHAPES[shape]
+        at = random.integers(self.size, size=2) + np.cumsum([MOVES[name] for name in moves], axis=0)
+        drawn = np.stack([np.roll(image, (int(row), int(column)), (0, 1)) for row, column in at])
+        return drawn + random.standard_normal(drawn.shape, np.float32) * np.float32(self.noise)
 
 
 @dataclass(frozen=True)
-class ClipCaptions:
+class ClipCaptions(Clips):
     """Clips of a small shape that moves in two or three directions, with captions: "a square moves right then up".
 
     The image of a clip has its frames side by side. An edge of a frame continues at the opposite edge. The shape moves
@@ -137,27 +147,11 @@ class ClipCaptions:
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("caption-clip",)
+    fewest_frames: ClassVar[int] = 7
 
     train: int = 6000  # the number of training clips
-    valid: int = 500  # the number of validation clips
-    test: int = 500  # the number of test clips
-    size: int = 8  # the height and width of a frame, in pixels
-    frames: int = 12  # the frames of a clip
     noise: float = 0.05  # the standard deviation of the noise that is added to each pixel; a shape has the value 1
-    seed: int = 1  # random seed of the clips
     target_tokens: Tokens = "word"  # the kind of tokens of the captions
-
-    def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "size": 5, "frames": 7, "seed": 0})
-        if not 0 <= self.noise < float("inf"):
-            raise UserError(f"data.noise={self.noise}: give 0 (none) or more.")
-
-    def load(self) -> Corpus:
-        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
-
-    def _draw(self, part: int, count: int) -> list[Captioned]:
-        random = np.random.default_rng((self.seed, part))
-        return [self._clip(random) for _ in range(count)]
 
     def _clip(self, random: np.random.Generator) -> Captioned:
         shape, runs = int(random.integers(len(SHAPES))), int(random.integers(2, 4))
@@ -172,18 +166,9 @@ class ClipCaptions:
             words += ["then"] * (first > 1)
             regions.append(Region(len(words), (first / self.frames, 0.0, end / self.frames, 1.0)))
             words.append(name)
-        grey = np.concatenate(_frames(random, shape, moves, self.size, self.noise), axis=1)
+        grey = np.concatenate(self._frames(random, shape, moves), axis=1)
         pixels = (255 * grey).clip(0, 255).astype(np.uint8)
         return Captioned(np.repeat(pixels[..., None], 3, axis=-1), " ".join(words), regions=tuple(regions))
-
-
-def _frames(random: np.random.Generator, shape: int, moves: list[str], size: int, noise: float) -> NDArray[np.float32]:
-    """The frames (frames, size, size) of a shape that starts at a random place and makes a movement before each."""
-    image = np.zeros((size, size), np.float32)
-    image[:3, :3] = SHAPES[shape]
-    at = random.integers(size, size=2) + np.cumsum([MOVES[name] for name in moves], axis=0)
-    drawn = np.stack([np.roll(image, (int(row), int(column)), (0, 1)) for row, column in at])
-    return drawn + random.standard_normal(drawn.shape, np.float32) * np.float32(noise)
 
 
 def check_sizes(data: Any, least: dict[str, int]) -> None:

@@ -51,7 +51,7 @@ def read_table(
     "choices 1". If its word is in `lists`, a value of a JSON object may be a list, whose items are cells "choices 1",
     "choices 2" and so on.
     """
-    path = Path(path).expanduser()
+    path = Path(path)
     if header or has_names(path, columns):
         yield from _json_lines(path, columns, lists) if ending(path) == ".jsonl" else _with_header(path, columns)
         return
@@ -76,7 +76,7 @@ def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> boo
 
 def first_cells(path: str | Path) -> list[str]:
     """Return the cells of the first line of a file, or the names of the first record of a .jsonl file."""
-    path = Path(path).expanduser()
+    path = Path(path)
     if ending(path) == ".jsonl":
         first = next((line for line in iterate_lines(path) if line.strip()), "{}")
         try:
@@ -168,7 +168,7 @@ def _with_header(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[int, 
 
 def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells between the tabs of every line that is not blank, with its number. Quotes are text."""
-    for number, line in enumerate(iterate_lines(Path(path).expanduser()), 1):
+    for number, line in enumerate(iterate_lines(path), 1):
         if line.strip():
             yield number, line.split("\t")
 

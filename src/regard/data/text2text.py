@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, ClassVar
 
@@ -81,22 +81,14 @@ class TaskFiles(OwnFiles):
 
 
 @dataclass(frozen=True)
-class TextToText(Pairs):
+class TextToText(TaskFiles, Pairs):
     """Your own texts and the texts that answer them: tables, source<TAB>target, or "src.txt,tgt.txt".
 
     `data.source` and `data.target` may be templates, which put several columns together. `data.prefix` comes before
     each source. With a column in it, as in "{task}:", one file has several tasks.
     """
 
-    source: str = ""  # the column of the sources, or a template of columns: "first: {sentence1} second: {sentence2}"
-    target: str = ""  # the column of the targets, or a template of columns
-    prefix: str = ""  # the text before each source, such as "summarize:"; it may have columns, as in "{task}:"
-    words: tuple[str, ...] = ()  # words for values of the target: negative=0,positive=1
-    round: float = 0.0  # targets are numbers, rounded to multiples of this, such as 0.2; 0: they are not
     joint: bool = True  # one vocabulary for both sides, learnt from both
-
-    def load(self) -> Corpus:
-        return TaskFiles(**{one.name: getattr(self, one.name) for one in fields(TaskFiles)}).load()
 
 
 @dataclass(frozen=True)

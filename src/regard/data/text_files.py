@@ -36,7 +36,7 @@ class TextFile:
     """
 
     def __init__(self, path: str | Path, report: Report | None = None) -> None:
-        self.given = Path(path).expanduser()  # the name for messages
+        self.given = Path(os.path.expanduser(path))  # the name for messages
         self.path = _unpack(self.given, report) if self.given.suffix in PACKED else self.given
         with opened(self.path) as file:
             self.stop = os.fstat(file.fileno()).st_size
@@ -178,11 +178,13 @@ def passages(text: str) -> Iterator[str]:
     """Split a text into passages: paragraphs, or some lines of together some hundred characters."""
     held = ""
     for line in text.splitlines(keepends=True):
-        while len(held) + len(line) > LONGEST:
+        start = 0  # of what is left of the line
+        while len(held) + len(line) - start > LONGEST:
             room = LONGEST - len(held)
-            cut = line.rfind(" ", 0, room) + 1 or (0 if held else room)  # after a space, so that no word is cut
-            yield held + line[:cut]
-            held, line = "", line[cut:]
+            cut = line.rfind(" ", start, start + room) + 1 or start + (0 if held else room)  # no word is cut
+            yield held + line[start:cut]
+            held, start = "", cut
+        line = line[start:]
         held += line
         if held.strip() and (not line.strip() or len(held) >= PASSAGE):
             yield held

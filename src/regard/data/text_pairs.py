@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from regard.data.example import Choice, LabelledPair, RatedPair, Tokens
 from regard.data.joined import ChoiceText
-from regard.data.labelled import LabelledFiles, read_number
+from regard.data.labelled import Labelled, LabelledFiles, different_columns, read_number
 from regard.data.sources import OwnFiles
 from regard.data.tables import ending, first_cells, has_names, read_table
 from regard.errors import UserError
@@ -19,24 +19,17 @@ NUMBERED = re.compile(r"(choice|ending|option|answer)[ _]?([0-9]+|[a-h])", re.IG
 
 
 @dataclass(frozen=True)
-class DelimitedTexts(LabelledFiles):
+class DelimitedTexts(Labelled):
     """Your own texts with a class each, between a start and an end token (GPT): a table, or label<TAB>text."""
 
     tasks: ClassVar[tuple[str, ...]] = ("pair",)
 
-    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" or a usual name of it
-    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" or a usual name of it
     tokens: Tokens = "bpe"  # the kind of tokens
-    vocab: int = 8000  # the largest size of the vocabulary
 
     @property
     def part_columns(self) -> dict[str, str]:
         """The column of the texts: its key, and its name."""
         return {"text": self.text}
-
-    @property
-    def columns(self) -> dict[str, str]:
-        return _columns({"label": self.label, **self.part_columns})
 
     def value(self, parts: Sequence[str]) -> Any:
         """The value of the field of the text: a text of one part."""
@@ -77,7 +70,7 @@ class LabelledPairs(TwoTexts, LabelledFiles):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _columns({"label": self.label, **self.part_columns})
+        return different_columns({"label": self.label, **self.part_columns})
 
     def example(self, row: Mapping[str, str], where: str) -> LabelledPair:
         return LabelledPair(self.value((row["first"], row["second"])), row["label"])
@@ -95,7 +88,7 @@ class RatedPairs(TwoTexts):
 
     @property
     def columns(self) -> dict[str, str]:
-        return _columns({"number": self.number, **self.part_columns})
+        return different_columns({"number": self.number, **self.part_columns})
 
     def example(self, row: Mapping[str, str], where: str) -> RatedPair:
         number: Any = read_number(row["number"], where)  # None: the example is left out
@@ -134,7 +127,7 @@ class Choices(OwnFiles):
     def columns_of(self, path: str) -> dict[str, str]:
         """The columns of a file; in one without a header there are as many choices as its first line has."""
         first = first_cells(path)
-        columns = with_choices(_columns({"label": self.label, **self.part_columns}), first)
+        columns = with_choices(different_columns({"label": self.label, **self.part_columns}), first)
         if self.choices or ending(path) == ".jsonl" or f"{CHOICES} 2" in columns:
             return columns
         if has_names(path, columns):
@@ -191,12 +184,3 @@ def with_choices(columns: Mapping[str, str], names: Sequence[str]) -> dict[str, 
         return dict(columns)
     ordered = sorted(found, key=lambda match: (len(match[2]), match[2].lower()))
     return {**columns, **{f"{CHOICES} {number}": match[0] for number, match in enumerate(ordered, 1)}}
-
-
-def _columns(columns: dict[str, str]) -> dict[str, str]:
-    """The columns, if no two of them have the same name."""
-    names = [name for name in columns.values() if name]
-    for key, name in columns.items():
-        if names.count(name) > 1:
-            raise UserError(f"data.{key.partition(' ')[0]}={name}: two columns have this name; give each its own.")
-    return columns

@@ -87,7 +87,7 @@ def vector_rows(path: str | Path) -> Iterator[Row]:
 
     Raises a UserError if the count or the width is not that of the first line, or the file ends too early.
     """
-    path = Path(path).expanduser()
+    path = Path(path)
     found, given, count = 0, 0, None
     with opened(path) as file:
         lines = enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), 1)

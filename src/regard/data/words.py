@@ -16,6 +16,7 @@ from regard.data.example import Corpus, Tokens
 from regard.data.fields import TextField
 from regard.data.flat import Values, digest
 from regard.data.streams import examples_of, open_text
+from regard.data.synthetic import check_sizes
 from regard.data.text_files import Report
 from regard.data.tokenizers import LINE_END, SPECIALS, Tokenizer, train_tokenizer
 from regard.errors import UserError
@@ -40,9 +41,7 @@ class Words:
     def load(self, report: Report | None = None) -> Corpus:
         if not self.train:
             raise UserError("data.train is not set; give the text with data.train=FILE")
-        for name, least in (("min_count", 1), ("vocab", 6), ("sample_mb", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"data.{name}={getattr(self, name)}: give {least} or more.")
+        check_sizes(self, {"min_count": 1, "vocab": 6, "sample_mb": 0})
         return Corpus(examples_of(open_text(self.train, report)), [], [])
 
 

@@ -11,12 +11,6 @@ from regard.models.headed import Texts, texts_of
 from regard.objectives.loss import token_loss
 
 
-def check_language(weight: float) -> None:
-    """Refuse a weight of the auxiliary loss that is negative or infinite."""
-    if not 0 <= weight < float("inf"):
-        raise UserError(f"objective.language={weight}: give 0 (none) or more, such as 0.5.")
-
-
 def check_predicts_next(model: Any) -> None:
     """Refuse a model whose body cannot predict the next token of a text.
 

@@ -16,7 +16,7 @@ from regard.data.fields import Field
 from regard.errors import UserError
 from regard.models.parts import path_of, source_reads
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import Objective, Sums
+from regard.objectives.objective import Objective, Sums, check_weight
 from regard.objectives.sequence import check_smoothing, forced
 from regard.readers import Hard, Mixed, reading
 from regard.recording import attentions, watch
@@ -36,7 +36,7 @@ class Captioning(Objective):
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
-        _check_weight("doubly", self.doubly)
+        check_weight("doubly", self.doubly, 1)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -92,8 +92,8 @@ class HardAttention(Objective):
     heads: ClassVar[tuple[str, ...]] = ("target",)
 
     def __post_init__(self) -> None:
-        _check_weight("reinforce", self.reinforce)
-        _check_weight("entropy", self.entropy)
+        check_weight("reinforce", self.reinforce, 1)
+        check_weight("entropy", self.entropy, 0.01)
         for name in ("expected", "decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"objective.{name}={getattr(self, name)}: give 0 or more, below 1.")
@@ -166,8 +166,3 @@ class Baseline(nn.Module):
             self.mean.copy_(torch.where(counted.any(), before.lerp(found.to(before.dtype), 1 - self.decay), self.mean))
             self.started.logical_or_(counted.any())
         return before
-
-
-def _check_weight(name: str, value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise UserError(f"objective.{name}={value}: give 0 (none) or more, such as 1.")

@@ -11,9 +11,9 @@ from regard.data.batches import IGNORED, Batch
 from regard.data.fields import Field, LabelField
 from regard.errors import UserError
 from regard.heads import best_tags, tag_sequences
-from regard.objectives.auxiliary import check_language, check_predicts_next, count_next_tokens, logits_and_language
+from regard.objectives.auxiliary import check_predicts_next, count_next_tokens, logits_and_language
 from regard.objectives.loss import cross_entropy
-from regard.objectives.objective import Objective, Sums
+from regard.objectives.objective import Objective, Sums, check_weight
 from regard.objectives.sequence import check_smoothing
 from regard.recording import watch
 
@@ -36,9 +36,8 @@ class Classification(Objective):
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
-        check_language(self.language)
-        if not 0 <= self.penalty < float("inf"):
-            raise UserError(f"objective.penalty={self.penalty}: give 0 (none) or more, such as 0.01.")
+        check_weight("language", self.language, 0.5)
+        check_weight("penalty", self.penalty, 0.01)
         if isinstance(self.class_weights, tuple) and not all(0 < one < float("inf") for one in self.class_weights):
             stated = ",".join(map(str, self.class_weights))
             raise UserError(f"objective.class_weights={stated}: give a number above 0 for each class.")

@@ -42,12 +42,9 @@ class Counting(Objective):
     def trainer(self, model: CountedModel, batches: Any, plan: Any, rate: Rate) -> "CountingTrainer":
         return CountingTrainer(model, batches, plan.steps)
 
-    def __call__(
-        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
-    ) -> tuple[Sums, None]:
+    def sums(self, model: Any, batch: Batch) -> Sums:
         """The negative log-likelihood of the targets, as of any language model."""
-        sums, _ = TeacherForcing()(model, batch, step, own)
-        return sums, None
+        return TeacherForcing()(model, batch, step=0)[0]
 
 
 class CountingTrainer:
@@ -72,8 +69,7 @@ class CountingTrainer:
             began, total, count = time.perf_counter(), torch.zeros((), dtype=torch.double, device=device), 0
             part = [batch.to(device) for batch in self._batches.part(n, self._steps)]
             for batch in part:
-                sums, _ = Counting()(self.model, batch, n)
-                total += sums["nll"]
+                total += Counting().sums(self.model, batch)["nll"]
                 count += batch.counts["targets"]
             if part:  # at once, since every call sorts all pairs
                 tokens, targets = ([batch[name].flatten() for batch in part] for name in ("tokens", "targets"))

@@ -15,7 +15,7 @@ from regard.data.fields import Field
 from regard.errors import UserError
 from regard.models.parts import path_of, source_reads
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import Objective, Sums
+from regard.objectives.objective import Objective, Sums, check_weight
 from regard.objectives.sequence import check_smoothing, forced
 from regard.recording import watch
 
@@ -46,8 +46,7 @@ class GuidedAlignment(Objective):
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
-        if not 0 <= self.alignment < float("inf"):
-            raise UserError(f"objective.alignment={self.alignment}: give 0 (none) or more, such as 0.5.")
+        check_weight("alignment", self.alignment, 0.5)
 
     @property
     def weights(self) -> dict[str, float]:

@@ -105,14 +105,9 @@ class MaskedTokens(Objective):
         return {name: batch.counts["next" if name == "sentences" else "targets"] for name in self.weights}
 
     def sums(self, model: BidirectionalModel, batch: Batch) -> Sums:
-        """The loss of the masked positions, and of the question about sentences.
-
-        Only masked positions are projected to the vocabulary. Every row gives the same number of positions, some with
-        an IGNORED target, so that shapes depend only on the width of the batch and no synchronisation is needed.
-        """
+        """The loss of the masked places, and of the question about sentences."""
         targets = batch["targets"]  # (B, T)
-        most = max(1, int(masked_count(np.array([targets.shape[1]]), self.part)[0]))
-        places = (targets != IGNORED).int().topk(most, dim=1).indices  # (B, K)
+        places = masked_places(targets, self.part)  # (B, K)
         if "segments" in batch.fields and model.config.segment_kinds > 1:
             features = model.features(batch["tokens"], batch.visible("tokens"), batch["segments"])  # (B, T, W)
         else:
@@ -128,3 +123,13 @@ class MaskedTokens(Objective):
             sums["sentences"] = cross_entropy(answers, batch["next"])
             sums["sentences_right"] = (answers.argmax(1) == batch["next"]).sum()
         return sums
+
+
+def masked_places(targets: Tensor, part: float) -> Tensor:
+    """The masked places (B, K) of texts, given their targets (B, T): only these are projected to the vocabulary.
+
+    Every row gives the same number of places, some with an IGNORED target, so that shapes depend only on the width of
+    the batch and no synchronisation is needed.
+    """
+    most = max(1, int(masked_count(np.array([targets.shape[1]]), part)[0]))
+    return (targets != IGNORED).int().topk(most, dim=1).indices

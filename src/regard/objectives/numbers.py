@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.data.fields import Field
-from regard.objectives.auxiliary import check_language, check_predicts_next, count_next_tokens, logits_and_language
-from regard.objectives.objective import Objective, Sums
+from regard.objectives.auxiliary import check_predicts_next, count_next_tokens, logits_and_language
+from regard.objectives.objective import Objective, Sums, check_weight
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Regression(Objective):
     measures: ClassVar[tuple[str, ...]] = ("squared",)
 
     def __post_init__(self) -> None:
-        check_language(self.language)
+        check_weight("language", self.language, 0.5)
 
     @property
     def weights(self) -> dict[str, float]:

@@ -13,6 +13,7 @@ from regard.data.fields import Field
 from regard.errors import UserError
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
+from regard.tensor_tree import tensors, with_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,9 +251,29 @@ class LossModule(nn.Module):
         return torch.stack([sums[term] for term in self.objective.weights]), state
 
 
+def check_weight(name: str, value: float, usual: float) -> None:
+    """Refuse a weight of a term that is negative or not finite."""
+    if not 0 <= value < float("inf"):
+        raise UserError(f"objective.{name}={value}: give 0 (none) or more, such as {usual:g}.")
+
+
 def carries(model: CausalModel, batch: Batch) -> bool:
     """Whether the state after this batch is carried to the next one."""
     return batch.segment is not None and bool(model.config.carries)
+
+
+def carried(model: CausalModel, batch: Batch, after: Any) -> Any:
+    """The state that the next batch starts from, through which no gradient flows; None if none is carried."""
+    return with_tensors(after, (tensor.detach() for tensor in tensors(after))) if carries(model, batch) else None
+
+
+def both_ways(
+    objective: Objective, model: ReadsBothWays, batch: Batch, step: int, state: Any
+) -> tuple[Sums, Sums, Any]:
+    """The sums of the model that reads forward and of the one that reads backward, and the carried states of both."""
+    halves = zip(model.halves(batch), (None, None) if state is None else state)
+    (one, ahead), (other, behind) = (objective(half, part, step, None, before) for (half, part), before in halves)
+    return one, other, None if ahead is None else (ahead, behind)
 
 
 def begin(model: CausalModel, batch: Batch) -> Any:

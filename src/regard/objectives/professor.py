@@ -19,7 +19,7 @@ from regard.decode import Sampler
 from regard.errors import UserError
 from regard.layers.recurrent import last_first
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Objective, Sums, begin
+from regard.objectives.objective import CausalModel, Objective, Sums, begin, check_weight
 from regard.objectives.sequence import check_smoothing, forced
 
 # Lamb et al. 2016: above the first accuracy the discriminator is not trained; below the second the model ignores it.
@@ -37,8 +37,7 @@ class ProfessorForcing(Objective):
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
-        if not 0 <= self.weight < float("inf"):
-            raise UserError(f"objective.weight={self.weight}: give 0 or more, such as 0.1.")
+        check_weight("weight", self.weight, 0.1)
         if self.width < 1:
             raise UserError(f"objective.width={self.width}: give at least 1.")
 

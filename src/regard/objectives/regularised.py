@@ -10,10 +10,9 @@ from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.objectives.loss import product_loss
-from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, carries
+from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, both_ways, carried, check_weight
 from regard.objectives.sequence import forced
 from regard.scores import at_least_float32
-from regard.tensor_tree import tensors, with_tensors
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,8 @@ class RegularisedActivations(Objective):
     heads: ClassVar[tuple[str, ...]] = ("next", "both")
 
     def __post_init__(self) -> None:
-        for name in ("ar", "tar"):
-            if not getattr(self, name) >= 0:
-                raise UserError(f"objective.{name}={getattr(self, name)}: give 0 (none) or more, such as 2.")
+        check_weight("ar", self.ar, 2)
+        check_weight("tar", self.tar, 1)
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -47,19 +45,14 @@ class RegularisedActivations(Objective):
         self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, Any]:
         if isinstance(model, ReadsBothWays):
-            halves = zip(model.halves(batch), (None, None) if state is None else state)
-            (one, ahead), (other, behind) = (self(half, part, step, None, before) for (half, part), before in halves)
-            sums = {name: (one[name] + other[name]) / 2 for name in self.weights}
-            return sums, None if ahead is None else (ahead, behind)
+            one, other, after = both_ways(self, model, batch, step, state)
+            return {name: (one[name] + other[name]) / 2 for name in self.weights}, after
         features, after = forced(model, batch, state)
         product: Any = model.product(features)  # type: ignore[attr-defined]
         if not isinstance(product, Product):
             raise UserError("objective=regularised: the model has an adaptive softmax; set model.softmax=plain.")
         penalties = regularisation(product.x, features, batch.real["tokens"])
-        sums = {"nll": product_loss(product, batch["targets"]), **penalties}
-        if not carries(model, batch):
-            return sums, None
-        return sums, with_tensors(after, (tensor.detach() for tensor in tensors(after)))
+        return {"nll": product_loss(product, batch["targets"]), **penalties}, carried(model, batch, after)
 
 
 def regularisation(dropped: Tensor, states: Tensor, real: Tensor) -> dict[str, Tensor]:

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import IGNORED, Batch
-from regard.data.corruption import MaskAndDraw, masked_count
+from regard.data.corruption import MaskAndDraw
 from regard.data.fields import Field, TextField
 from regard.errors import UserError
 from regard.heads import MaskedHead
@@ -25,7 +24,7 @@ from regard.layers.tokens import real_positions
 from regard.layers.transformer import Stack
 from regard.models.bert import Bert, BertConfig
 from regard.objectives.loss import product_loss
-from regard.objectives.masked import MaskedTokens
+from regard.objectives.masked import MaskedTokens, masked_places
 from regard.objectives.objective import Objective, Sums
 from regard.scores import at_least_float32
 
@@ -123,16 +122,11 @@ class ReplacedTokens(Objective):
         return sums, None
 
     def replace(self, model: Bert, batch: Batch, own: nn.Module | None) -> Replaced:
-        """The text of a batch with tokens of the generator in the masked places.
-
-        Only masked places are projected to the vocabulary. As in `MaskedTokens`, every row gives the same number of
-        places, so that shapes depend only on the width.
-        """
+        """The text of a batch with tokens of the generator in the masked places."""
         if not isinstance(own, Generator):
             raise UserError("this ELECTRA has no generator, which an evaluation needs; name a run of ELECTRA.")
         tokens, targets = batch["tokens"], batch["targets"]  # (B, T)
-        most = max(1, int(masked_count(np.array([targets.shape[1]]), self.part)[0]))
-        places = (targets != IGNORED).int().topk(most, dim=1).indices  # (B, K)
+        places = masked_places(targets, self.part)  # (B, K)
         masked = targets.gather(1, places)
         product = own(model, tokens, places, batch.visible("tokens"), batch.fields.get("segments"))
         sampled = sample(product, batch["draws"].gather(1, places))

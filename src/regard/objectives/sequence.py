@@ -18,8 +18,7 @@ from regard.data.batches import IGNORED, Batch
 from regard.data.fields import Field
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, begin, carries
-from regard.tensor_tree import tensors, with_tensors
+from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, begin, both_ways, carried
 
 Decay = Literal["constant", "linear", "inverse-sigmoid"]
 
@@ -68,17 +67,13 @@ class TeacherForcing(Objective):
         Of two directions, it is half the sum of their losses: its mean is that over the targets of both.
         """
         if isinstance(model, ReadsBothWays):
-            halves = zip(model.halves(batch), (None, None) if state is None else state)
-            (one, ahead), (other, behind) = (self(half, part, step, None, before) for (half, part), before in halves)
-            sums = {"nll": (one["nll"] + other["nll"]) / 2, "forward": one["nll"], "backward": other["nll"]}
-            return sums, None if ahead is None else (ahead, behind)
+            one, other, after = both_ways(self, model, batch, step, state)
+            return {"nll": (one["nll"] + other["nll"]) / 2, "forward": one["nll"], "backward": other["nll"]}, after
         ratio = self.ratio_at(step)
         features, after = forced(model, batch, state) if ratio == 1.0 else mixed(model, batch, ratio, state)
         sampled = self.sampled if features.requires_grad else 0  # an evaluation is exact
-        sums = {"nll": token_loss(model, features, batch["targets"], self.smoothing, sampled)}
-        if not carries(model, batch):
-            return sums, None
-        return sums, with_tensors(after, (tensor.detach() for tensor in tensors(after)))
+        nll = token_loss(model, features, batch["targets"], self.smoothing, sampled)
+        return {"nll": nll}, carried(model, batch, after)
 
     def ratio_at(self, step: int) -> float:
         """The probability of the true token at a step, from `ratio` down to `floor` (Bengio et al. 2015, section 2.4).

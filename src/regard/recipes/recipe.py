@@ -291,7 +291,8 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
         names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
         changed = override(changed, [f"objective={name}" for name in names[:1]], kinds)
     for name in UPDATES:
-        if name not in changed.objective.plan_settings and getattr(changed.plan, name) != getattr(recipe.plan, name):
+        unread = name not in changed.objective.plan_settings and f"plan.{name}" in stated
+        if unread and getattr(changed.plan, name) != getattr(recipe.plan, name):
             trained = f"objective={name_of(changed.objective, kinds['objective'])} trains without this setting"
             raise UserError(f"plan.{name}={stated[f'plan.{name}']}: {trained}; leave it out.")
     tasks = {kinds["task"][name].head for name in changed.data.tasks}
@@ -310,7 +311,8 @@ def family_settings(recipe: Recipe, stated: Mapping[str, str], kinds: Kinds) -> 
     A published size (roberta-base) has the settings of its family, but keeps those of its model.
     """
     families, model = kinds.get("family", {}).get(recipe.name, {}), stated.get("model", "")
-    family = max((name for name in families if model.startswith(name)), key=len, default="")
+    named = (name for name in families if model.startswith(name) and not model.removeprefix(name)[:1].isalpha())
+    family = max(named, key=len, default="")  # lstmn is none of lstm
     parts = {setting: setting.partition("=")[0].partition(".")[0] for setting in families.get(family, ())}
     return [
         setting

@@ -30,8 +30,8 @@ from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Tabl
 
 SHAPE = Shape(width=48, heads=2, layers=3, inner=96, norm_place="post", dropout=0.0, positions="sinusoidal")
 READING = """
-Without residual connections the network does not learn the task: it names some symbol of the text, which is a little
-better than chance. With timing signals the same network solves it, so the missing information was the positions.
+Without residual connections the network does not learn the task: it names some symbol of the text, which is better
+than chance. With timing signals the same network solves it, so the missing information was the positions.
 `model.residual=false` removes the residual connections of any Transformer in the library. (Timing signals exist only in
 this experiment.)
 """

@@ -90,6 +90,11 @@ def training_of(steps: int, seed: int) -> str:
     return f"trained now for {steps} steps with seed {seed}" if steps else f"not trained (steps=0), seed {seed}"
 
 
+def seeds_of(count: int) -> str:
+    """What a number of a table is, for a reader."""
+    return f"mean ± standard deviation of {count} seeds" if count > 1 else "one seed"
+
+
 @dataclass(frozen=True)
 class PredictTargets(Objective):
     """The cross-entropy of a network's logits (B, T, V), without the targets that are ignored."""

@@ -29,7 +29,7 @@ from regard.models import Seq2SeqConfig
 from regard.objectives import Exposure, Objective, TeacherForcing, exposure
 from regard.objectives.objective import CausalModel
 from regard.recipes import Plan, Recipe
-from regard.report.figures import deviation
+from regard.report.figures import deviation, with_spread
 from regard.report.sections import Cell, Curve, Line, Section, Table
 from regard.training.evaluate import evaluation_batches
 from regard.training.prepare import prepare
@@ -82,7 +82,12 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
         ]
 
     totals: list[list[Cell]] = [
-        [one.name, one.runs, *(_with_spread(values) for values in (one.all_forced, one.all_free)), _with_spread(bias)]
+        [
+            one.name,
+            one.runs,
+            *(with_spread(values, 2, 100) for values in (one.all_forced, one.all_free)),
+            with_spread(bias, 2, 100),
+        ]
         for one in models
         for bias in [[free - forced for free, forced in zip(one.all_free, one.all_forced)]]
     ]
@@ -216,7 +221,3 @@ def _by_position(name: str, runs: Sequence[Exposure]) -> ByPosition:
             overall["free_error"],
         ),
     )
-
-
-def _with_spread(values: Sequence[float]) -> str:
-    return f"{100 * mean(values):.2f}" + (f" ± {100 * sd:.2f}" if (sd := deviation(values)) is not None else "")

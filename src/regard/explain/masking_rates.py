@@ -33,13 +33,13 @@ from regard.data.files import iterate_lines
 from regard.data.flat import Rows
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
-from regard.explain.experiment import TinyTransformer, single_thread, sizes_of, train, training_of
+from regard.explain.experiment import TinyTransformer, seeds_of, single_thread, sizes_of, train, training_of
 from regard.explain.masked_lm import ANIMALS, MASK, sentence
 from regard.explain.options import MaskingRatesOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
 from regard.objectives.loss import cross_entropy
-from regard.report.figures import deviation
+from regard.report.figures import deviation, with_spread
 from regard.report.sections import Cell, Curve, Line, Pre, Section, Table
 
 READING = """
@@ -165,7 +165,7 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     rates, replacements = results[: len(RATES)], [results[RATES.index(Setting(0.15, 0.8, 0.1))], *results[len(RATES) :]]
     common = np.bincount(text.test).max() / len(text.test)
     note = (
-        f"Mean ± standard deviation of {options.seeds} seeds. “predictions” are the words to predict in a window of "
+        f"Each number: {seeds_of(options.seeds)}. “predictions” are the words to predict in a window of "
         f"{WINDOW} words. The first two measures are of {TEST_PART:.0%} masked words, the last two of texts without "
         f"masks. Chance, always the most frequent word, is {common:.0%}. The probe of a model that is not trained "
         f"predicts {untrained:.0%} of the next words, mostly from the word that is shown. The loss is in nats."
@@ -241,13 +241,12 @@ def _example(text: RunningText, options: MaskingRatesOptions) -> str:
 
 
 def _table(title: str, results: Sequence[RateResult], name: Callable[[RateResult], str], note: str = "") -> Table:
-    def cell(values: list[float], percent: bool) -> str:
-        mean, sd = fmean(values), deviation(values) or 0.0
-        return f"{100 * mean:.0f} ± {100 * sd:.0f} %" if percent else f"{mean:.2f} ± {sd:.2f}"
+    def cell(one: RateResult, measure: str) -> str:
+        values = getattr(one, measure)
+        return with_spread(values, 2) if measure == "loss" else f"{with_spread(values, 0, 100)} %"
 
     rows: list[list[Cell]] = [
-        [name(one), one.predictions, *(cell(getattr(one, measure), measure != "loss") for measure in MEASURES)]
-        for one in results
+        [name(one), one.predictions, *(cell(one, measure) for measure in MEASURES)] for one in results
     ]
     return Table(title, ["", "predictions", *MEASURES.values()], rows, note)
 

@@ -16,7 +16,7 @@ pre-training nor among the labelled sentences.
 
 import copy
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from zlib import crc32
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from regard.data.batches import IGNORED
 from regard.data.corruption import MaskTokens
 from regard.data.flat import Rows
-from regard.explain.experiment import TinyTransformer, single_thread, sizes_of, train, training_of
+from regard.explain.experiment import TinyTransformer, seeds_of, single_thread, sizes_of, train, training_of
 from regard.explain.grammar import (
     BOS,
     EOS,
@@ -45,7 +45,7 @@ from regard.explain.options import TransferOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
 from regard.mask import EVERYTHING, Mask
-from regard.report.figures import deviation
+from regard.report.figures import deviation, with_spread
 from regard.report.sections import Curve, Line, Section, Table
 
 READING = """
@@ -147,7 +147,6 @@ def causal_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return tokens[:, :-1], tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORED)
 
 
-Fit = Callable[[str, Body, Sequence[Sequence[str]], int, int, float, Report], Classifier]
 PRETRAINED = {"masked": (EVERYTHING, masked_batch), "causal": (Mask(causal=True), causal_batch)}
 
 
@@ -159,19 +158,16 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
         bodies[name] = Body(SHAPE, MASK + 1, mask)
         train(f"{name} model", bodies[name], sample, options.steps, options.seed, PRETRAIN_RATE, report)
     results = [
-        _learn("from scratch", None, _fine_tune, SCRATCH_RATE, options, report),
-        *(
-            _learn(f"{name}, fine-tuned", body, _fine_tune, TUNED_RATE, options, report)
-            for name, body in bodies.items()
-        ),
-        *(_learn(f"{name}, frozen", body, _fit_frozen, FROZEN_RATE, options, report) for name, body in bodies.items()),
-        _learn("not trained, frozen", None, _fit_frozen, FROZEN_RATE, options, report),
+        _learn("from scratch", None, False, SCRATCH_RATE, options, report),
+        *(_learn(f"{name}, fine-tuned", body, False, TUNED_RATE, options, report) for name, body in bodies.items()),
+        *(_learn(f"{name}, frozen", body, True, FROZEN_RATE, options, report) for name, body in bodies.items()),
+        _learn("not trained, frozen", None, True, FROZEN_RATE, options, report),
     ]
-    rows = [[one.name, *(_mean_and_sd(one.accuracy[count]) for count in options.labels)] for one in results]
+    rows = [[one.name, *(with_spread(one.accuracy[count], 1, 100) for count in options.labels)] for one in results]
     note = (
-        f"Accuracy on {TESTED:,} new sentences, mean ± standard deviation of {options.seeds} seeds, which change the "
-        "labelled sentences (one half of each class) and the initial weights of what is new; the pre-trained models "
-        "are the same for all seeds. Chance is 50%."
+        f"Accuracy on {TESTED:,} new sentences, {seeds_of(options.seeds)}. A seed changes the labelled sentences (one "
+        "half of each class) and the initial weights of what is new; the pre-trained models are the same for all "
+        "seeds. Chance is 50%."
     )
     lines = [
         Line(
@@ -198,7 +194,7 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
 
 
 def _learn(
-    name: str, body: Body | None, fit: Fit, rate: float, options: TransferOptions, report: Report
+    name: str, body: Body | None, frozen: bool, rate: float, options: TransferOptions, report: Report
 ) -> TransferResult:
     """Learns the task with each number of labels and each seed, from a body or from a new one."""
     tested = sample_sentences(2**40 + options.seed, TESTED, new=True)
@@ -209,42 +205,33 @@ def _learn(
             torch.manual_seed(seed)
             start = Body(SHAPE, MASK + 1) if body is None else copy.deepcopy(body)
             sentences = labelled_sentences(2**41 + seed, count)
-            classifier = fit(f"{name}, {count} labels", start, sentences, options.fit, seed, rate, report)
+            classifier = _fit(f"{name}, {count} labels", start, frozen, sentences, options.fit, seed, rate, report)
             with torch.no_grad(), single_thread():
-                found = classifier.eval()(tokens).argmax(-1)  # (B, 1)
+                found = classifier(tokens).argmax(-1)  # (B, 1)
             accuracy[count].append((found == answers).float().mean().item())
     return TransferResult(name, accuracy)
 
 
-def _fine_tune(
-    name: str, body: Body, sentences: Sequence[Sequence[str]], steps: int, seed: int, rate: float, report: Report
+def _fit(
+    name: str,
+    body: Body,
+    frozen: bool,
+    sentences: Sequence[Sequence[str]],
+    steps: int,
+    seed: int,
+    rate: float,
+    report: Report,
 ) -> Classifier:
-    """Trains all weights of a body and a new output layer on labelled sentences."""
-    classifier, tokens, labels = Classifier(body), padded(sentences), labels_of(sentences)
-    _train_on(name, classifier, tokens, labels, steps, seed, rate, report)
-    return classifier
+    """Trains a classifier on labelled sentences: all of its weights, or above a frozen body the output layer alone."""
+    classifier, inputs, labels = Classifier(body), padded(sentences), labels_of(sentences)
+    network: nn.Module = classifier
+    if frozen:
+        with torch.no_grad(), single_thread():
+            network, inputs = classifier.out, body.eval().mean_state(inputs)  # the states are computed once
 
-
-def _fit_frozen(
-    name: str, body: Body, sentences: Sequence[Sequence[str]], steps: int, seed: int, rate: float, report: Report
-) -> Classifier:
-    """Trains a new output layer alone; the states of the sentences are computed once."""
-    classifier, labels = Classifier(body), labels_of(sentences)
-    with torch.no_grad(), single_thread():
-        states = body.eval().mean_state(padded(sentences))
-    _train_on(name, classifier.out, states, labels, steps, seed, rate, report)
-    return classifier
-
-
-def _train_on(
-    name: str, network: nn.Module, inputs: Tensor, labels: Tensor, steps: int, seed: int, rate: float, report: Report
-) -> None:
     def sample(generator: torch.Generator) -> tuple[Tensor, Tensor]:
         rows = torch.randint(len(inputs), (LABELLED_ROWS,), generator=generator)
         return inputs[rows], labels[rows]
 
     train(name, network, sample, steps, seed, rate, report)
-
-
-def _mean_and_sd(values: Sequence[float]) -> str:
-    return f"{100 * fmean(values):.1f} ± {100 * (deviation(values) or 0.0):.1f}"
+    return classifier.eval()

@@ -18,6 +18,12 @@ def deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
+def with_spread(values: Sequence[float], decimals: int, factor: float = 1.0) -> str:
+    """The mean times a factor, ± the standard deviation: 93.8 ± 4.3; of one value, the value alone."""
+    spread = "" if (found := deviation(values)) is None else f" ± {factor * found:.{decimals}f}"
+    return f"{factor * statistics.fmean(values):.{decimals}f}{spread}"
+
+
 def duration(seconds: float) -> str:
     """12 s, 3 min 05 s, 2 h 10 min."""
     if seconds < 100:

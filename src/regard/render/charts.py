@@ -175,7 +175,7 @@ def _legend(names: Sequence[str], y: float, sample: Callable[[int, float, float]
 
 def _path(index: int, d: str, same: Sequence[int] = ()) -> Markup:
     """A path in the style of the line with this index; `same` are all lines that coincide with it, itself included."""
-    dashes, offset = DASHES[index % len(DASHES)], None
+    dashes, offset = DASHES[(index + index // 8) % len(DASHES)], None  # line 8 has the colour of line 0, not its dashes
     if len(same) > 1:
         dashes, offset = f"{STRIPE} {STRIPE * (len(same) - 1)}", -STRIPE * same.index(index)
     return tag(

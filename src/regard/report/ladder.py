@@ -88,7 +88,8 @@ class Standing:
     def heading(self) -> str:
         seeds = max(map(len, self.results.values()))
         over = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
-        return f"{self.recipe.title}: {self.recipe.plan.steps} steps, {over}"
+        title = self.recipe.title
+        return f"{title[:1].upper()}{title[1:]}: {self.recipe.plan.steps} steps, {over}"
 
     def tables(self) -> list[Section]:
         """For the terminal: the rungs, how to read them, and what of their plans differs."""

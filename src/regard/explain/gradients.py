@@ -33,7 +33,8 @@ from regard.scores import Additive
 
 READING = """
 RNN: each step back in time multiplies the gradient by about the same factor. Before training almost nothing is left of
-it at the first input, and the network does not learn the task: its accuracy is that of chance.
+it at the first input, and the network does not learn the task: its accuracy is that of chance. After training the
+gradient is still small; its form then depends on the seed, and with some seeds it grows again towards the first inputs.
 
 LSTM: before training it is not much better. It learns to set its gates so that the gradient is preserved, and then it
 recalls every symbol. For longer sequences it needs more steps.

@@ -107,11 +107,11 @@ def test_padding_does_not_change_a_classifier() -> None:
 
 def test_frozen_states_do_not_change_and_fine_tuned_ones_do() -> None:
     sentences = transfer.sample_sentences(1, 4)
-    for fit, frozen in ((transfer._fit_frozen, True), (transfer._fine_tune, False)):
+    for frozen in (True, False):
         torch.manual_seed(0)
         body = transfer.Body(transfer.SHAPE, transfer.MASK + 1)
         before = [weight.clone() for weight in body.stack.parameters()]
-        classifier = fit("", body, sentences, 2, 1, 1e-2, lambda _: None)
+        classifier = transfer._fit("", body, frozen, sentences, 2, 1, 1e-2, lambda _: None)
         same = all(map(torch.equal, before, classifier.body.stack.parameters()))
         assert same == frozen
 

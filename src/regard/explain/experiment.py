@@ -122,6 +122,16 @@ class SampledBatches:
         return Batch({"tokens": tokens, "targets": targets}, counts={"targets": int((targets != IGNORED).sum())})
 
 
+def mean_loss(logits: Tensor, targets: Tensor) -> float:
+    """The cross-entropy of logits (B, T, V) in nats, the mean over the targets (B, T) that are not ignored."""
+    return (cross_entropy(logits.flatten(0, 1), targets.flatten()) / (targets != IGNORED).sum()).item()
+
+
+def accuracy(logits: Tensor, targets: Tensor) -> float:
+    """How often the largest logit is that of the target, over the targets (B, T) that are not ignored."""
+    return (logits.argmax(dim=-1) == targets)[targets != IGNORED].float().mean().item()
+
+
 def train(
     name: str,
     network: nn.Module,

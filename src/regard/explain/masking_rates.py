@@ -33,12 +33,20 @@ from regard.data.files import iterate_lines
 from regard.data.flat import Rows
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
-from regard.explain.experiment import TinyTransformer, seeds_of, single_thread, sizes_of, train, training_of
+from regard.explain.experiment import (
+    TinyTransformer,
+    accuracy,
+    mean_loss,
+    seeds_of,
+    single_thread,
+    sizes_of,
+    train,
+    training_of,
+)
 from regard.explain.masked_lm import ANIMALS, MASK, sentence
 from regard.explain.options import MaskingRatesOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
-from regard.objectives.loss import cross_entropy
 from regard.report.figures import deviation, with_spread
 from regard.report.sections import Cell, Curve, Line, Pre, Section, Table
 
@@ -195,7 +203,6 @@ def _measure(text: RunningText, setting: Setting, options: MaskingRatesOptions, 
     corruption, generator = text.corruption(setting), torch.Generator().manual_seed(2**40 + options.seed)
     known, new = (torch.from_numpy(windows(ids, options.count, generator)) for ids in (text.train, text.test))
     masked, targets = corrupt(new.numpy(), text.corruption(Setting(TEST_PART, 1.0, 0.0)), generator)
-    counted = targets != IGNORED
     found = RateResult(setting.name, setting, round(setting.part * WINDOW), [], [], [], [])
     for seed in range(options.seed, options.seed + options.seeds):
         torch.manual_seed(seed)
@@ -208,9 +215,9 @@ def _measure(text: RunningText, setting: Setting, options: MaskingRatesOptions, 
         train(name, network, sample, options.steps, seed, RATE, report)
         with torch.no_grad(), single_thread():
             logits = network.eval()(masked)
-            found.loss.append((cross_entropy(logits.flatten(0, 1), targets.flatten()) / counted.sum()).item())
-            found.accuracy.append((logits.argmax(-1) == targets)[counted].float().mean().item())
-            found.itself.append((network(new).argmax(-1) == new).float().mean().item())
+            found.loss.append(mean_loss(logits, targets))
+            found.accuracy.append(accuracy(logits, targets))
+            found.itself.append(accuracy(network(new), new))
             found.following.append(probe_next(network.states(known), known, network.states(new), new))
     return found
 

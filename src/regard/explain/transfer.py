@@ -28,7 +28,15 @@ from torch import Tensor, nn
 from regard.data.batches import IGNORED
 from regard.data.corruption import MaskTokens
 from regard.data.flat import Rows
-from regard.explain.experiment import TinyTransformer, seeds_of, single_thread, sizes_of, train, training_of
+from regard.explain.experiment import (
+    TinyTransformer,
+    accuracy,
+    seeds_of,
+    single_thread,
+    sizes_of,
+    train,
+    training_of,
+)
 from regard.explain.grammar import (
     BOS,
     EOS,
@@ -39,7 +47,8 @@ from regard.explain.grammar import (
     TRANSITIVE_VERBS,
     VOCABULARY,
     SentenceSampler,
-    encode,
+    next_words,
+    padded,
 )
 from regard.explain.options import TransferOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
@@ -119,12 +128,6 @@ def labelled_sentences(seed: int, count: int) -> list[list[str]]:
     return [words for both in zip(*by_class) for words in both][:count]
 
 
-def padded(sentences: Sequence[Sequence[str]]) -> Tensor:
-    """Sentences as tokens (B, T), between <begin> and <end>."""
-    lines = [torch.tensor([IDS[BOS], *encode(words), IDS[EOS]]) for words in sentences]
-    return nn.utils.rnn.pad_sequence(lines, batch_first=True, padding_value=IDS[PAD])
-
-
 def labels_of(sentences: Sequence[Sequence[str]]) -> Tensor:
     """0 for singular, 1 for plural: the number of the verb, which is that of the subject; (B, 1)"""
     return torch.tensor([[int(SINGULAR.isdisjoint(words))] for words in sentences])
@@ -143,8 +146,7 @@ def masked_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 def causal_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Sentences, and the next word at every place."""
-    tokens = padded(sample_sentences(int(torch.randint(2**62, (), generator=generator)), ROWS))
-    return tokens[:, :-1], tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORED)
+    return next_words(sample_sentences(int(torch.randint(2**62, (), generator=generator)), ROWS))
 
 
 PRETRAINED = {"masked": (EVERYTHING, masked_batch), "causal": (Mask(causal=True), causal_batch)}
@@ -199,7 +201,7 @@ def _learn(
     """Learns the task with each number of labels and each seed, from a body or from a new one."""
     tested = sample_sentences(2**40 + options.seed, TESTED, new=True)
     tokens, answers = padded(tested), labels_of(tested)
-    accuracy: dict[int, list[float]] = {count: [] for count in options.labels}
+    found: dict[int, list[float]] = {count: [] for count in options.labels}
     for count in options.labels:
         for seed in range(options.seed, options.seed + options.seeds):
             torch.manual_seed(seed)
@@ -207,9 +209,8 @@ def _learn(
             sentences = labelled_sentences(2**41 + seed, count)
             classifier = _fit(f"{name}, {count} labels", start, frozen, sentences, options.fit, seed, rate, report)
             with torch.no_grad(), single_thread():
-                found = classifier(tokens).argmax(-1)  # (B, 1)
-            accuracy[count].append((found == answers).float().mean().item())
-    return TransferResult(name, accuracy)
+                found[count].append(accuracy(classifier(tokens), answers))
+    return TransferResult(name, found)
 
 
 def _fit(

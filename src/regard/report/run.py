@@ -128,8 +128,8 @@ class Outcome:
         if not {"source", "target"} <= set(self.model.fields) - set(self.model.task.made):
             return []
         shown, wrong = answers(self.model, self.examples, SHOWN)
-        note = "The wrong answers that the model is surest of; the score is the mean log-probability of the tokens."
-        tables = [answer_table("Answers", shown)]
+        tables = [answer_table("Answers", shown, "The score is the mean log-probability of the tokens.")]
+        note = "The wrong answers that the model is surest of."
         return [*tables, *([answer_table("Failures", wrong, note)] if wrong else [])]
 
     @cached_property

@@ -480,7 +480,7 @@ FAULTS = (
         "explain/senses.py",
         "right[~in_mean].mean()",
         "right.mean()",
-        "explain/test_explain_senses.py -k chance",
+        "explain/test_explain_senses.py::test_vectors_that_do_not_depend_on_the_sense_have_accuracies_within_chance",
     ),
     Fault(
         "ticks at measured points overlap",

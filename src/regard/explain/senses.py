@@ -194,7 +194,8 @@ def _measure(model: Loaded, sentences: dict[str, list[Sense]]) -> SenseResult:
     layers = {word: [_accuracy(layer, first[word]) for layer in each] for word, each in vectors.items()}
     accuracy = {word: each[-1] for word, each in layers.items()}
     chance = {word: _chance(each[-1], first[word]) for word, each in vectors.items()}
-    river, money = (vectors["bank"][-1][places].mean(0) for places in (first["bank"], ~first["bank"]))
+    places = first["bank"]  # the sentences of the river come first
+    river, money = (vectors["bank"][-1][each].mean(0) for each in (places, ~places))
     apart, cues, moved = river - money, dict[int, float](), dict[int, float]()
     for distance in DISTANCES:
         pairs = torch.stack([_bank_vectors(model, distance, cue) for cue in zip(*CUES.values())])  # (pairs, 2, D)
@@ -225,7 +226,8 @@ def _sense_table(results: Sequence[SenseResult], counts: dict[str, int]) -> Tabl
         f"The part of the occurrences that are nearer to the mean of their own sense, of {sentences}. “by chance” is "
         "the range of 95% of the results if the senses are shuffled: only a result above it shows that the vectors "
         "separate the senses. (Results can be below it if both senses are in the same kinds of sentences: then their "
-        "means are more alike than those of random groups.) A static vector depends on the spelling alone."
+        "means are more alike than those of random groups.) A static vector depends on the spelling alone; to a model "
+        "with capital letters, “Gift” is not spelled as “gift”."
     )
     columns = ["vectors", *(column for word in counts for column in (word, "by chance"))]
     return Table("The sense of a word, by the nearer mean", columns, rows, note)

@@ -14,7 +14,7 @@ their validation data. Runs with the same ratio are one line.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any, cast
@@ -207,17 +207,13 @@ def _chance(batches: Sequence[Batch]) -> list[float]:
 
 def _by_position(name: str, runs: Sequence[Exposure]) -> ByPosition:
     """The means and spreads over runs; a position counts if all runs have it."""
-    forced, free = ([*zip(*(getattr(one, part) for one in runs))] for part in ("forced_error", "free_error"))
-    overall: Mapping[str, list[float]] = {
-        part: [sum(e * n for e, n in zip(getattr(one, part), one.count)) / sum(one.count) for one in runs]
-        for part in ("forced_error", "free_error")
-    }
-    return ByPosition(
-        *(name, len(runs), [mean(at) for at in forced], [deviation(at) or 0.0 for at in forced]),
-        *(
-            [mean(at) for at in free],
-            [deviation(at) or 0.0 for at in free],
-            overall["forced_error"],
-            overall["free_error"],
-        ),
-    )
+
+    def positions(part: str) -> tuple[list[float], list[float]]:
+        found = [*zip(*(getattr(one, part) for one in runs))]
+        return [mean(at) for at in found], [deviation(at) or 0.0 for at in found]
+
+    def overall(part: str) -> list[float]:
+        return [sum(e * n for e, n in zip(getattr(one, part), one.count)) / sum(one.count) for one in runs]
+
+    forced, free = "forced_error", "free_error"
+    return ByPosition(name, len(runs), *positions(forced), *positions(free), overall(forced), overall(free))

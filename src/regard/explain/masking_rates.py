@@ -18,7 +18,6 @@ linear probe predict the next word from the last state of a word? If so, the sta
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -47,8 +46,8 @@ from regard.explain.masked_lm import ANIMALS, MASK, sentence
 from regard.explain.options import MaskingRatesOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
-from regard.report.figures import deviation, with_spread
-from regard.report.sections import Cell, Curve, Line, Pre, Section, Table
+from regard.report.figures import mean_line, with_spread
+from regard.report.sections import Cell, Curve, Pre, Section, Table
 
 READING = """
 A model with a rate of 5 % predicts the fewest masked words: after the same number of steps, it has learnt from a tenth
@@ -260,10 +259,9 @@ def _table(title: str, results: Sequence[RateResult], name: Callable[[RateResult
 
 def _curve(results: Sequence[RateResult]) -> Curve:
     """The two accuracies against the rate."""
-    lines = []
-    for measure in ("accuracy", "following"):
-        values = [getattr(one, measure) for one in results]
-        spread = [deviation(some) or 0.0 for some in values]
-        xs = [one.setting.part for one in results]
-        lines.append(Line(MEASURES[measure].replace("\n", " "), xs, [fmean(some) for some in values], spread))
+    xs = [one.setting.part for one in results]
+    lines = [
+        mean_line(MEASURES[measure].replace("\n", " "), xs, [getattr(one, measure) for one in results])
+        for measure in ("accuracy", "following")
+    ]
     return Curve("Masking rates with 80/10/10", "part of the words that is chosen", "accuracy", lines)

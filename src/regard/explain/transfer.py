@@ -18,7 +18,6 @@ import copy
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from zlib import crc32
 
 import numpy as np
@@ -54,8 +53,8 @@ from regard.explain.options import TransferOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
 from regard.mask import EVERYTHING, Mask
-from regard.report.figures import deviation, with_spread
-from regard.report.sections import Curve, Line, Section, Table
+from regard.report.figures import mean_line, with_spread
+from regard.report.sections import Curve, Section, Table
 
 READING = """
 With 8 labelled sentences, the pre-trained models classify about nine of ten new sentences correctly, and the same
@@ -171,15 +170,7 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
         "half of each class) and the initial weights of what is new; the pre-trained models are the same for all "
         "seeds. Chance is 50%."
     )
-    lines = [
-        Line(
-            one.name,
-            list(one.accuracy),
-            [fmean(values) for values in one.accuracy.values()],
-            [deviation(values) or 0.0 for values in one.accuracy.values()],
-        )
-        for one in results
-    ]
+    lines = [mean_line(one.name, list(one.accuracy), list(one.accuracy.values())) for one in results]
     sections: list[Section] = [
         prose(__doc__),
         Table("Accuracy with so many labels", ["", *map(str, options.labels)], rows, note),

@@ -119,20 +119,13 @@ def recipes(options: SensesOptions) -> list[Recipe]:
     shape |= {"dropout": 0.0, "attention_dropout": 0.0, "norm_place": "pre", "positions": "sinusoidal"}
     c2v = Context2vecConfig(width=64, embed=64, inner=128, dropout=0.0)
     slower = replace(plan, rate=5e-3, betas=(0.9, 0.98))
+    slowest = replace(slower, rate=3e-3)
     return [
         Recipe("LSTM, forward", "", data, lstm, TeacherForcing(), plan, ()),
         Recipe("biLM (two LSTMs)", "", data, replace(lstm, direction="both"), TeacherForcing(), plan, ()),
         Recipe("context2vec", "", data, c2v, ContextSampling(), plan, ()),
         Recipe("GPT", "", data, GptConfig(**shape), TeacherForcing(), slower, ()),
-        Recipe(
-            "masked (BERT)",
-            "",
-            data,
-            BertConfig(**shape, segments=0),
-            MaskedTokens(part=0.4),
-            replace(slower, rate=3e-3),
-            (),
-        ),
+        Recipe("masked (BERT)", "", data, BertConfig(**shape, segments=0), MaskedTokens(part=0.4), slowest, ()),
     ]
 
 

@@ -107,14 +107,8 @@ def scatter_svg(section: Scatter) -> Markup:
         for at, ends in enumerate([(LEFT, WIDTH - RIGHT), (HEIGHT - BOTTOM, top)])
     )
     body = [*legend, *_frame(x_axis, y_axis, section.x_label, section.y_label)]
-    drawn = sorted(
-        (
-            (names.index(group), place, text)
-            for group, place, text in zip(section.groups, section.points, section.texts)
-        ),
-        key=lambda one: -one[0],
-    )
-    for index, (x, y), text in drawn:
+    groups = [names.index(group) for group in section.groups]
+    for index, (x, y), text in sorted(zip(groups, section.points, section.texts), key=lambda one: -one[0]):
         body.append(_point(index, x_axis.at(x), y_axis.at(y), tag("title", {}, f"{names[index]}: {text}")))
     return svg_element(WIDTH, HEIGHT, section.title, body)
 

@@ -188,13 +188,8 @@ class Standing:
         found = {name: averaged(seeds) for name, seeds in self.points.items()}
         lines = [Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
         title = self._title(measure)
-        return Curve(
-            f"Quality against time: {title}",
-            "seconds of training",
-            title,
-            lines,
-            log_y=measure in ("loss", "perplexity"),
-        )
+        log = measure in ("loss", "perplexity")
+        return Curve(f"Quality against time: {title}", "seconds of training", title, lines, log_y=log)
 
 
 def _mean(values: list[float]) -> dict[str, float | None]:

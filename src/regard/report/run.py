@@ -109,12 +109,9 @@ class Outcome:
         wrong, score = mistakes(self.model, self.examples)
         if wrong:
             return [answer_table("The worst mistakes", wrong, f"The score is {score}.")]
-        found = class_report(self.model, self.examples)
-        return (
-            []
-            if found is None
-            else [one for one in (found.table(), found.confusion_table(), found.heatmap(), found.mistakes()) if one]
-        )
+        if (found := class_report(self.model, self.examples)) is None:
+            return []
+        return [one for one in (found.table(), found.confusion_table(), found.heatmap(), found.mistakes()) if one]
 
     @cached_property
     def tasks(self) -> Table | None:

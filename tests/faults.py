@@ -469,6 +469,20 @@ FAULTS = (
         "render/test_view_report.py",
     ),
     Fault(
+        "the ninth line looks like the first",
+        "render/charts.py",
+        "DASHES[(index + index // 8) % len(DASHES)]",
+        "DASHES[index % len(DASHES)]",
+        "render/test_view_report.py",
+    ),
+    Fault(
+        "the accuracy of senses counts the vectors of the means",
+        "explain/senses.py",
+        "right[~in_mean].mean()",
+        "right.mean()",
+        "explain/test_explain_senses.py::test_vectors_that_do_not_depend_on_the_sense_have_accuracies_within_chance",
+    ),
+    Fault(
         "ticks at measured points overlap",
         "render/charts.py",
         "replace(axis, given=ticks) if fits else axis",

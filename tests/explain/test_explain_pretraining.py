@@ -23,6 +23,7 @@ from regard.explain.masking_rates import (
     windows,
 )
 from regard.explain.options import MaskingRatesOptions, TransferOptions
+from regard.report.sections import Table
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,9 @@ def test_a_text_of_the_user_must_be_long_enough(tmp_path: Path) -> None:
     result = masking_rates.run(MaskingRatesOptions(file=str(path), steps=0, seeds=1, count=3))
     assert str(path) in result.about
     assert [one.predictions for one in result.data["models"][:4]] == [2, 6, 12, 20]
+    tables = [section for section in result.sections if isinstance(section, Table)]
+    assert "one seed" in tables[1].note
+    assert not any("±" in str(cell) for table in tables for row in table.rows for cell in row)  # one seed has no spread
 
 
 def test_the_sentences_of_the_test_are_new_and_have_the_number_of_the_verb() -> None:
@@ -103,11 +107,11 @@ def test_padding_does_not_change_a_classifier() -> None:
 
 def test_frozen_states_do_not_change_and_fine_tuned_ones_do() -> None:
     sentences = transfer.sample_sentences(1, 4)
-    for fit, frozen in ((transfer._fit_frozen, True), (transfer._fine_tune, False)):
+    for frozen in (True, False):
         torch.manual_seed(0)
         body = transfer.Body(transfer.SHAPE, transfer.MASK + 1)
         before = [weight.clone() for weight in body.stack.parameters()]
-        classifier = fit("", body, sentences, 2, 1, 1e-2, lambda _: None)
+        classifier = transfer._fit("", body, frozen, sentences, 2, 1, 1e-2, lambda _: None)
         same = all(map(torch.equal, before, classifier.body.stack.parameters()))
         assert same == frozen
 

@@ -5,7 +5,8 @@ import torch
 
 from regard.data.batches import IGNORED
 from regard.explain.options import ReceptiveOptions
-from regard.explain.receptive import connections, delayed_batch, distances_around, gradient_positions, learn
+from regard.explain.positions import lookback_batch
+from regard.explain.receptive import connections, distances_around, gradient_positions, learn
 from regard.models import TcnConfig
 from regard.render.charts import connections_svg, curve_svg
 from regard.render.terminal import connections_text
@@ -24,7 +25,7 @@ def test_formula_gradients_and_connections_agree(kernel: int, layers: int, field
 
 
 def test_the_target_is_the_symbol_a_distance_back() -> None:
-    tokens, targets = delayed_batch(5, 3, torch.Generator().manual_seed(0))
+    tokens, targets = lookback_batch(29, 3, torch.Generator().manual_seed(0), offset=5)
     assert (targets[:, :5] == IGNORED).all()
     assert torch.equal(targets[:, 5:], tokens[:, :-5])
 

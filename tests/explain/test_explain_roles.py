@@ -84,6 +84,20 @@ def test_a_causal_model_has_the_relations_to_earlier_words_only(kind: type[BertC
     assert len(table.rows) == len(lines.views) == len(names)
 
 
+def test_the_sentence_in_the_pictures_did_not_select_the_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the model cannot read a sentence before it, so that the halves are other sentences."""
+    first = role_sentences()[0].words
+
+    def tokenize(model: Loaded, words: tuple[str, ...], needed: list[int]) -> TokenizedText | None:
+        return None if words == first else tokenize_sentence(model, words, needed)
+
+    monkeypatch.setattr("regard.explain.roles.tokenize_sentence", tokenize)
+    found = evaluate_roles(model_of(BertConfig))
+    assert found.skipped == 1
+    assert found.shown is not None
+    assert [one.words for one in role_sentences()[1:]].index(found.shown[1].words) % 2 == 1
+
+
 def test_a_model_that_cannot_read_the_sentences() -> None:
     found = evaluate_roles(model_of(BertConfig, ["a dog sees the cat"]))
     assert isinstance(found, Grammar)

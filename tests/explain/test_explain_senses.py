@@ -10,6 +10,7 @@ from regard.data.batches import IGNORED
 from regard.explain import both_sides, mix, ngrams, senses
 from regard.explain.options import MixOptions, NgramsOptions, SensesOptions
 from regard.explain.sense_corpus import TOPICS, SenseTexts, sense_sentences
+from regard.explain.topic import no_report
 
 
 def test_each_sense_has_sentences_with_its_word() -> None:
@@ -85,6 +86,37 @@ def test_ngrams_of_a_file(tmp_path: Path) -> None:
     assert following["dog"] > following["the"] > 0
     assert result.data["lowest_perplexity"] is None
     assert all(one.plural is None for one in result.data["models"])
+
+
+def test_the_accuracy_of_the_nearer_mean() -> None:
+    first = torch.tensor([True] * 4 + [False] * 4)
+    apart = torch.tensor([[0.0], [1.0], [2.0], [3.0], [10.0], [11.0], [12.0], [13.0]])
+    assert senses._accuracy(apart, first) == 1.0
+    assert senses._accuracy(torch.ones(8, 4) * 0.3, first) == 0.5
+    mixed = apart.clone()
+    mixed[0] = 13.0  # wrong whenever it is not in a mean
+    assert senses._accuracy(mixed, first) < 0.95
+
+
+def test_vectors_that_do_not_depend_on_the_sense_have_accuracies_within_chance() -> None:
+    """To leave one vector out of the means makes every answer wrong if the senses have equal means."""
+    noise = torch.randn(20, 16, generator=torch.Generator().manual_seed(1))
+    first = torch.tensor([True] * 20 + [False] * 20)
+    twins = torch.cat([noise, noise])  # both senses are in the same frames
+    assert senses._accuracy(twins, first) > 0.3
+    random = torch.randn(60, 40, 16, generator=torch.Generator().manual_seed(2))
+    accuracies = [senses._accuracy(one, first) for one in random]
+    assert sum(accuracies) / 60 == pytest.approx(0.5, abs=0.03)
+    low, high = senses._chance(random[0], first)
+    assert 0.8 <= sum(low <= one <= high for one in accuracies) / 60 < 1.0
+
+
+def test_the_static_vectors_of_a_transformer_do_not_depend_on_the_place_of_a_word() -> None:
+    results = {one.name: one for one in senses.run(SensesOptions(steps=1)).data["models"]}
+    assert set(results[senses.STATIC].accuracy.values()) == {0.5}
+    gpt = senses._train(SensesOptions(steps=1), no_report)[3]
+    sentences = {word: [senses._spaced(one, True) for one in some] for word, some in sense_sentences().items()}
+    assert set(senses._static(gpt, sentences).accuracy.values()) == {0.5}
 
 
 def test_vectors_without_context_do_not_differ_by_sense(tmp_path: Path) -> None:

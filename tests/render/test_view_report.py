@@ -130,6 +130,17 @@ def test_a_value_that_is_no_number_is_never_the_best():
     assert [cells_of(page, name)[1][0] for name in "xyz"] == ["figure", "figure best", "figure"]
 
 
+def test_equal_values_have_no_best():
+    page = report_html("t", [Table("S", ["a", "by chance"], [["x", 2.0], ["y", 2.0]], "", {"by chance": "high"})])
+    assert [cells_of(page, name)[1][0] for name in "xy"] == ["figure", "figure"]
+
+
+def test_nine_lines_differ_in_colour_or_dashes():
+    picture = curve_svg(Curve("C", "x", "y", [Line(str(n), [1, 2], [n, n + 1]) for n in range(12)]))
+    styles = re.findall(r'<path class="(line s\d)" d="M[^"]*h26"( stroke-dasharray="[^"]*")?/>', picture)
+    assert len(styles) == len(set(styles)) == 12
+
+
 def ticks_of(picture: str) -> list[str]:
     """The labels below the x axis."""
     return [part.partition("<")[0] for part in re.findall(r'class="quiet middle" x="[^"]*" y="344">(.*)', picture)]

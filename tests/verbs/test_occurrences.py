@@ -24,7 +24,6 @@ from regard.verbs import Loaded
 from regard.verbs.neighbours import neighbours
 from regard.verbs.occurrences import (
     Occurrence,
-    centroid_accuracy,
     marked_occurrence,
     occurrence_layers,
     occurrence_neighbours,
@@ -146,16 +145,6 @@ def test_a_projection_has_the_distances_of_vectors_in_a_plane() -> None:
     torch.testing.assert_close(torch.cdist(found, found), torch.cdist(flat, flat))
     torch.testing.assert_close(parts, found.var(0) / flat.var(0).sum())
     assert [each.tolist() for each in project(torch.ones(1, 3))] == [[[0.0, 0.0]], [0.0, 0.0]]
-
-
-def test_the_accuracy_of_the_nearest_mean() -> None:
-    senses = ["a", "a", "a", "b", "b", "b"]
-    apart = torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
-    assert centroid_accuracy(apart, senses) == 1.0
-    assert centroid_accuracy(torch.ones(6, 4) * 0.3, senses) == 0.5  # static vectors
-    mixed = apart.clone()
-    mixed[0] = 11.0  # nearer to the others' mean
-    assert centroid_accuracy(mixed, senses) == pytest.approx(5 / 6)
 
 
 def test_the_command_prints_and_draws_them(

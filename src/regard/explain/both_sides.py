@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import train
+from regard.explain.experiment import accuracy, mean_loss, train
 from regard.explain.grammar import BOS, EOS, IDS, PAD, VOCABULARY, sample_batch
 from regard.explain.topic import Report
 from regard.layers.recurrent import Recurrent
 from regard.models import Context2vecConfig
-from regard.objectives.loss import cross_entropy
 from regard.report.sections import Section, Table, Text
 
 MASK = len(VOCABULARY)  # the id of the mask, which is no word of the grammar
@@ -117,13 +116,10 @@ def train_readers(steps: int, seed: int, report: Report) -> list[ReaderResult]:
 def _evaluate(
     name: str, network: WordPredictor, sample: Callable[..., tuple[Tensor, Tensor]], seed: int
 ) -> ReaderResult:
-    def measured(tokens: Tensor, targets: Tensor) -> tuple[float, float]:
-        logits, counted = network(tokens), targets != IGNORED
-        loss = cross_entropy(logits.flatten(0, 1), targets.flatten()) / counted.sum()
-        return loss.item(), (logits.argmax(-1) == targets)[counted].float().mean().item()
-
-    loss, _ = measured(*sample(torch.Generator().manual_seed(2**40 + seed), 512))
-    return ReaderResult(name, loss, *measured(*one_masked_of(torch.Generator().manual_seed(2**41 + seed), 2048)))
+    tokens, targets = sample(torch.Generator().manual_seed(2**40 + seed), 512)
+    masked, words = one_masked_of(torch.Generator().manual_seed(2**41 + seed), 2048)
+    logits = network(masked)
+    return ReaderResult(name, mean_loss(network(tokens), targets), mean_loss(logits, words), accuracy(logits, words))
 
 
 def reader_sections(results: Sequence[ReaderResult]) -> list[Section]:

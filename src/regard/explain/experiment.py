@@ -90,6 +90,11 @@ def training_of(steps: int, seed: int) -> str:
     return f"trained now for {steps} steps with seed {seed}" if steps else f"not trained (steps=0), seed {seed}"
 
 
+def seeds_of(count: int) -> str:
+    """What a number of a table is, for a reader."""
+    return f"mean ± standard deviation of {count} seeds" if count > 1 else "one seed"
+
+
 @dataclass(frozen=True)
 class PredictTargets(Objective):
     """The cross-entropy of a network's logits (B, T, V), without the targets that are ignored."""
@@ -115,6 +120,16 @@ class SampledBatches:
     def batch(self, step: int) -> Batch:
         tokens, targets = self.sample(torch.Generator().manual_seed(derive_seed(self.seed, step)))
         return Batch({"tokens": tokens, "targets": targets}, counts={"targets": int((targets != IGNORED).sum())})
+
+
+def mean_loss(logits: Tensor, targets: Tensor) -> float:
+    """The cross-entropy of logits (B, T, V) in nats, the mean over the targets (B, T) that are not ignored."""
+    return (cross_entropy(logits.flatten(0, 1), targets.flatten()) / (targets != IGNORED).sum()).item()
+
+
+def accuracy(logits: Tensor, targets: Tensor) -> float:
+    """How often the largest logit is that of the target, over the targets (B, T) that are not ignored."""
+    return (logits.argmax(dim=-1) == targets)[targets != IGNORED].float().mean().item()
 
 
 def train(

@@ -108,14 +108,10 @@ def small_recipes(options: FiltersOptions) -> Iterator[Recipe]:
     kim = KimConfig(kernels=(2, 3), filters=4, embed=16, dropout=0.0)
     gpt = GptConfig(width=64, heads=4, layers=1, inner=128, context=32, dropout=0.0)
     plan = Plan(max(1, steps), batch_tokens=512, schedule="linear", warmup=steps // 10, seed=seed, device="cpu")
-    images, classes, words = (
-        replace(plan, batch_tokens=768, rate=4e-3),
-        replace(plan, rate=1e-2),
-        replace(plan, rate=3e-3),
-    )
+    images = replace(plan, batch_tokens=768, rate=4e-3)
     yield Recipe("captioner", "", scenes, captioner, Captioning(doubly=0.0), images, ())
-    yield Recipe("Kim's network", "", sentences, kim, Classification(), classes, ())
-    yield Recipe("language model", "", sentences, gpt, TeacherForcing(), words, ())
+    yield Recipe("Kim's network", "", sentences, kim, Classification(), replace(plan, rate=1e-2), ())
+    yield Recipe("language model", "", sentences, gpt, TeacherForcing(), replace(plan, rate=3e-3), ())
 
 
 Found = tuple[str, dict[str, Any], list[Section]]  # what it is, its numbers, its sections
@@ -174,15 +170,10 @@ def ngrams(model: Loaded) -> Found | None:
     effects = effects - effects.mean(dim=1, keepdim=True) if effects.shape[1] > 1 else effects
     names = next((each.names for each in model.fields.values() if isinstance(each, LabelField)), ("the number",))
     best = effects.argmax(dim=1).tolist()
+    shown = [" · ".join(f"{one.text} ({one.feature:.1f})" for one in ngrams) or "–" for ngrams in found]
     rows = [
-        [
-            f"#{at}",
-            size,
-            names[k],
-            f"{e[k]:+.2f}",
-            " · ".join(f"{one.text} ({one.feature:.1f})" for one in ngrams) or "–",
-        ]
-        for at, (size, ngrams, k, e) in enumerate(zip(sizes, found, best, effects.tolist()))
+        [f"#{at}", size, names[k], f"{e[k]:+.2f}", text]
+        for at, (size, k, e, text) in enumerate(zip(sizes, best, effects.tolist(), shown))
     ]
     table = Table(
         f"Filters of {model.path} over n words, with their strongest n-grams",

@@ -14,7 +14,7 @@ their validation data. Runs with the same ratio are one line.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any, cast
@@ -29,7 +29,7 @@ from regard.models import Seq2SeqConfig
 from regard.objectives import Exposure, Objective, TeacherForcing, exposure
 from regard.objectives.objective import CausalModel
 from regard.recipes import Plan, Recipe
-from regard.report.figures import deviation
+from regard.report.figures import deviation, with_spread
 from regard.report.sections import Cell, Curve, Line, Section, Table
 from regard.training.evaluate import evaluation_batches
 from regard.training.prepare import prepare
@@ -82,7 +82,12 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
         ]
 
     totals: list[list[Cell]] = [
-        [one.name, one.runs, *(_with_spread(values) for values in (one.all_forced, one.all_free)), _with_spread(bias)]
+        [
+            one.name,
+            one.runs,
+            *(with_spread(values, 2, 100) for values in (one.all_forced, one.all_free)),
+            with_spread(bias, 2, 100),
+        ]
         for one in models
         for bias in [[free - forced for free, forced in zip(one.all_free, one.all_forced)]]
     ]
@@ -202,21 +207,13 @@ def _chance(batches: Sequence[Batch]) -> list[float]:
 
 def _by_position(name: str, runs: Sequence[Exposure]) -> ByPosition:
     """The means and spreads over runs; a position counts if all runs have it."""
-    forced, free = ([*zip(*(getattr(one, part) for one in runs))] for part in ("forced_error", "free_error"))
-    overall: Mapping[str, list[float]] = {
-        part: [sum(e * n for e, n in zip(getattr(one, part), one.count)) / sum(one.count) for one in runs]
-        for part in ("forced_error", "free_error")
-    }
-    return ByPosition(
-        *(name, len(runs), [mean(at) for at in forced], [deviation(at) or 0.0 for at in forced]),
-        *(
-            [mean(at) for at in free],
-            [deviation(at) or 0.0 for at in free],
-            overall["forced_error"],
-            overall["free_error"],
-        ),
-    )
 
+    def positions(part: str) -> tuple[list[float], list[float]]:
+        found = [*zip(*(getattr(one, part) for one in runs))]
+        return [mean(at) for at in found], [deviation(at) or 0.0 for at in found]
 
-def _with_spread(values: Sequence[float]) -> str:
-    return f"{100 * mean(values):.2f}" + (f" ± {100 * sd:.2f}" if (sd := deviation(values)) is not None else "")
+    def overall(part: str) -> list[float]:
+        return [sum(e * n for e, n in zip(getattr(one, part), one.count)) / sum(one.count) for one in runs]
+
+    forced, free = "forced_error", "free_error"
+    return ByPosition(name, len(runs), *positions(forced), *positions(free), overall(forced), overall(free))

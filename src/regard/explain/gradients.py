@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention
-from regard.explain.experiment import TinyTransformer, train, training_of
+from regard.explain.experiment import TinyTransformer, accuracy, train, training_of
 from regard.explain.options import GradientsOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.recurrent import Recurrent
@@ -33,7 +33,8 @@ from regard.scores import Additive
 
 READING = """
 RNN: each step back in time multiplies the gradient by about the same factor. Before training almost nothing is left of
-it at the first input, and the network does not learn the task: its accuracy is that of chance.
+it at the first input, and the network does not learn the task: its accuracy is that of chance. After training the
+gradient is still small; its form then depends on the seed, and with some seeds it grows again towards the first inputs.
 
 LSTM: before training it is not much better. It learns to set its gates so that the gradient is preserved, and then it
 recalls every symbol. For longer sequences it needs more steps.
@@ -142,8 +143,8 @@ def run(options: GradientsOptions, report: Report = no_report) -> Result:
         train(name, network, lambda generator: sample_batch(length, ROWS, generator), steps, seed, rate, report)
         inputs, targets = sample_batch(length, 1024, _generator(seed, "test"))
         with torch.no_grad():
-            accuracy = (network(inputs).argmax(dim=-1) == targets).float().mean().item()
-        networks.append(GradientNorms(name, before, gradient_norms(network, length, seed), accuracy, steps))
+            recalled = accuracy(network(inputs), targets)
+        networks.append(GradientNorms(name, before, gradient_norms(network, length, seed), recalled, steps))
     rows = [(one.name, f"{one.accuracy:.1%}", one.steps, one.before[-1], one.after[-1]) for one in networks]
     columns = ["network", "accuracy", "training steps", "first input,\nbefore training", "first input,\nafter training"]
     note = (

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.batches import IGNORED
 from regard.data.example import Corpus, LabelledText, Tokens
@@ -135,14 +136,22 @@ def encode(words: Sequence[str]) -> list[int]:
     return [IDS[word] for word in words]
 
 
+def padded(sentences: Sequence[Sequence[str]]) -> Tensor:
+    """Sentences as tokens (B, T), between <begin> and <end>."""
+    lines = [torch.tensor([IDS[BOS], *encode(words), IDS[EOS]]) for words in sentences]
+    return pad_sequence(lines, batch_first=True, padding_value=IDS[PAD])
+
+
+def next_words(sentences: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
+    """Sentences as input tokens, (B, T), and the next token at every position; padding is ignored."""
+    tokens = padded(sentences)
+    return tokens[:, :-1], tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORED)
+
+
 def sample_batch(generator: torch.Generator, rows: int = 48) -> tuple[Tensor, Tensor]:
-    """Random sentences as input tokens, (B, T), and the next token at every position; padding is ignored."""
+    """Random sentences as input tokens and their next tokens."""
     sampler = SentenceSampler(random.Random(int(torch.randint(2**62, (), generator=generator))))
-    lines = [[IDS[BOS], *encode(sampler.sentence()), IDS[EOS]] for _ in range(rows)]
-    longest = max(map(len, lines))
-    tokens = torch.tensor([[*line, *[IDS[PAD]] * (longest - len(line))] for line in lines])
-    targets = tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORED)
-    return tokens[:, :-1], targets
+    return next_words([sampler.sentence() for _ in range(rows)])
 
 
 def entropy_per_token(sentences: int = 5000, seed: int = 0) -> float:

@@ -143,7 +143,7 @@ def _observe_model(options: HeadsOptions) -> Observed:
     model = load_transformer(options.model)
     coreference, grammar = evaluate_coreference(model), evaluate_roles(model)
     if options.text.strip():
-        texts, note = [tokenize(model, options.text)], f"The text is {options.text!r}."
+        texts, note = [tokenize(model, options.text)], f"The text is “{options.text.strip()}”."
         shown, queries = texts[0], list(range(len(texts[0].tokens)))
     elif coreference.sentences:
         texts = [one for one, _ in coreference.sentences]

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from regard.data.batches import IGNORED
 from regard.explain.both_sides import reader_sections, train_readers
-from regard.explain.experiment import TinyTransformer, sizes_of, training_of
+from regard.explain.experiment import TinyTransformer, mean_loss, sizes_of, training_of
 from regard.explain.grammar import (
     PAD,
     SHAPE,
@@ -38,7 +37,6 @@ from regard.explain.grammar import (
 from regard.explain.options import MaskingOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.mask import CAUSAL, EVERYTHING, Mask
-from regard.objectives.loss import cross_entropy
 from regard.recording import record
 from regard.render import AttentionView, Layer
 from regard.report.sections import Gallery, Pre, Section, Table
@@ -127,8 +125,7 @@ def _evaluate(name: str, network: TinyTransformer, options: MaskingOptions) -> N
     tokens, targets = sample_batch(torch.Generator().manual_seed(2**40 + options.seed), rows=512)
 
     def loss(mask: Mask) -> float:
-        logits = network.readout(network.states(tokens, mask)).flatten(0, 1)
-        return (cross_entropy(logits, targets.flatten()) / (targets != IGNORED).sum()).item()
+        return mean_loss(network.readout(network.states(tokens, mask)), targets)
 
     example, _ = sample_batch(torch.Generator().manual_seed(options.seed), rows=1)
     with record(network) as tape:

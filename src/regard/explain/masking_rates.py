@@ -18,7 +18,6 @@ linear probe predict the next word from the last state of a word? If so, the sta
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,22 @@ from regard.data.files import iterate_lines
 from regard.data.flat import Rows
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
-from regard.explain.experiment import TinyTransformer, single_thread, sizes_of, train, training_of
+from regard.explain.experiment import (
+    TinyTransformer,
+    accuracy,
+    mean_loss,
+    seeds_of,
+    single_thread,
+    sizes_of,
+    train,
+    training_of,
+)
 from regard.explain.masked_lm import ANIMALS, MASK, sentence
 from regard.explain.options import MaskingRatesOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.transformer import Shape
-from regard.objectives.loss import cross_entropy
-from regard.report.figures import deviation
-from regard.report.sections import Cell, Curve, Line, Pre, Section, Table
+from regard.report.figures import mean_line, with_spread
+from regard.report.sections import Cell, Curve, Pre, Section, Table
 
 READING = """
 A model with a rate of 5 % predicts the fewest masked words: after the same number of steps, it has learnt from a tenth
@@ -165,7 +172,7 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     rates, replacements = results[: len(RATES)], [results[RATES.index(Setting(0.15, 0.8, 0.1))], *results[len(RATES) :]]
     common = np.bincount(text.test).max() / len(text.test)
     note = (
-        f"Mean ± standard deviation of {options.seeds} seeds. “predictions” are the words to predict in a window of "
+        f"Each number: {seeds_of(options.seeds)}. “predictions” are the words to predict in a window of "
         f"{WINDOW} words. The first two measures are of {TEST_PART:.0%} masked words, the last two of texts without "
         f"masks. Chance, always the most frequent word, is {common:.0%}. The probe of a model that is not trained "
         f"predicts {untrained:.0%} of the next words, mostly from the word that is shown. The loss is in nats."
@@ -195,7 +202,6 @@ def _measure(text: RunningText, setting: Setting, options: MaskingRatesOptions, 
     corruption, generator = text.corruption(setting), torch.Generator().manual_seed(2**40 + options.seed)
     known, new = (torch.from_numpy(windows(ids, options.count, generator)) for ids in (text.train, text.test))
     masked, targets = corrupt(new.numpy(), text.corruption(Setting(TEST_PART, 1.0, 0.0)), generator)
-    counted = targets != IGNORED
     found = RateResult(setting.name, setting, round(setting.part * WINDOW), [], [], [], [])
     for seed in range(options.seed, options.seed + options.seeds):
         torch.manual_seed(seed)
@@ -208,9 +214,9 @@ def _measure(text: RunningText, setting: Setting, options: MaskingRatesOptions, 
         train(name, network, sample, options.steps, seed, RATE, report)
         with torch.no_grad(), single_thread():
             logits = network.eval()(masked)
-            found.loss.append((cross_entropy(logits.flatten(0, 1), targets.flatten()) / counted.sum()).item())
-            found.accuracy.append((logits.argmax(-1) == targets)[counted].float().mean().item())
-            found.itself.append((network(new).argmax(-1) == new).float().mean().item())
+            found.loss.append(mean_loss(logits, targets))
+            found.accuracy.append(accuracy(logits, targets))
+            found.itself.append(accuracy(network(new), new))
             found.following.append(probe_next(network.states(known), known, network.states(new), new))
     return found
 
@@ -241,23 +247,21 @@ def _example(text: RunningText, options: MaskingRatesOptions) -> str:
 
 
 def _table(title: str, results: Sequence[RateResult], name: Callable[[RateResult], str], note: str = "") -> Table:
-    def cell(values: list[float], percent: bool) -> str:
-        mean, sd = fmean(values), deviation(values) or 0.0
-        return f"{100 * mean:.0f} ± {100 * sd:.0f} %" if percent else f"{mean:.2f} ± {sd:.2f}"
+    def cell(one: RateResult, measure: str) -> str:
+        values = getattr(one, measure)
+        return with_spread(values, 2) if measure == "loss" else f"{with_spread(values, 0, 100)} %"
 
     rows: list[list[Cell]] = [
-        [name(one), one.predictions, *(cell(getattr(one, measure), measure != "loss") for measure in MEASURES)]
-        for one in results
+        [name(one), one.predictions, *(cell(one, measure) for measure in MEASURES)] for one in results
     ]
     return Table(title, ["", "predictions", *MEASURES.values()], rows, note)
 
 
 def _curve(results: Sequence[RateResult]) -> Curve:
     """The two accuracies against the rate."""
-    lines = []
-    for measure in ("accuracy", "following"):
-        values = [getattr(one, measure) for one in results]
-        spread = [deviation(some) or 0.0 for some in values]
-        xs = [one.setting.part for one in results]
-        lines.append(Line(MEASURES[measure].replace("\n", " "), xs, [fmean(some) for some in values], spread))
+    xs = [one.setting.part for one in results]
+    lines = [
+        mean_line(MEASURES[measure].replace("\n", " "), xs, [getattr(one, measure) for one in results])
+        for measure in ("accuracy", "following")
+    ]
     return Curve("Masking rates with 80/10/10", "part of the words that is chosen", "accuracy", lines)

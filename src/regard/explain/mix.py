@@ -128,10 +128,8 @@ class TaskResult:
 def run(options: MixOptions, report: Report = no_report) -> Result:
     """Trains the language model, then a mix and a classifier for each of two tasks."""
     kinds = with_kinds({"data": {"tagged": TaggedTexts}})
-    steps, config = (
-        max(1, options.steps),
-        RecurrentLmConfig(width=32, embed=32, layers=2, dropout=0.0, direction="both"),
-    )
+    steps = max(1, options.steps)
+    config = RecurrentLmConfig(width=32, embed=32, layers=2, dropout=0.0, direction="both")
     plan = Plan(steps, batch_tokens=1024, rate=1e-2, warmup=steps // 10, seed=options.seed, device="cpu")
     recipe = Recipe("biLM", "", TaggedTexts(seed=options.seed), config, TeacherForcing(), plan, ())
     model = train_prepared("biLM", prepare(recipe, kinds=kinds), options.steps, report, kinds)
@@ -255,13 +253,8 @@ def _word_table(results: Sequence[TaskResult], titles: Sequence[str], word: Tens
         for at, (title, layer) in enumerate(zip(titles, word.tolist()))
     ]
     for one in results:
-        rows.append(
-            [
-                f"sum: {one.task}",
-                numbers(one.vector),
-                *(("γ " + f"{each.scale:.2f}") if each is one else "" for each in results),
-            ]
-        )
+        scales = [f"γ {each.scale:.2f}" if each is one else "" for each in results]
+        rows.append([f"sum: {one.task}", numbers(one.vector), *scales])
     answers = ", ".join(f"{one.task}: {one.answer}" for one in results)
     note = (
         "The first three numbers of the forward half and of the backward half of each vector. The embedding is the "

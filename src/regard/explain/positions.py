@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import TinyTransformer, sizes_of, train, training_of
+from regard.explain.experiment import TinyTransformer, accuracy, sizes_of, train, training_of
 from regard.explain.options import PositionsOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.positions import sinusoids
@@ -66,7 +66,7 @@ def run(options: PositionsOptions, report: Report = no_report) -> Result:
         torch.manual_seed(seed)
         network = TinyTransformer(replace(SHAPE, positions=kind, context=max(lengths)), SYMBOLS)
         train(kind, network, sample, options.steps, seed, RATE, report)
-        found.append(Extrapolation(kind, lengths, [_accuracy(network.eval(), length, seed) for length in lengths]))
+        found.append(Extrapolation(kind, lengths, [_test(network.eval(), length, seed) for length in lengths]))
     order = {kind: order_difference(kind, seed) for kind in KINDS}
     rows = [[one.positions, *(f"{accuracy:.1%}" for accuracy in one.accuracy)] for one in found]
     lines = [Line(one.positions, lengths, [100 * accuracy for accuracy in one.accuracy]) for one in found]
@@ -124,16 +124,17 @@ def counter(bits: int = 4) -> Tensor:
     return (numbers >> torch.arange(bits - 1, -1, -1) & 1).float()
 
 
-def lookback_batch(length: int, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random symbols, (B, T), and as targets the symbols two positions earlier."""
-    tokens = torch.randint(SYMBOLS, (rows, length), generator=generator)
-    targets = tokens.roll(OFFSET, dims=1)
-    targets[:, :OFFSET] = IGNORED
+def lookback_batch(
+    length: int, rows: int, generator: torch.Generator, offset: int = OFFSET, symbols: int = SYMBOLS
+) -> tuple[Tensor, Tensor]:
+    """Random symbols, (B, T), and as targets the symbols ``offset`` positions earlier."""
+    tokens = torch.randint(symbols, (rows, length), generator=generator)
+    targets = tokens.roll(offset, dims=1)
+    targets[:, :offset] = IGNORED
     return tokens, targets
 
 
 @torch.no_grad()
-def _accuracy(network: TinyTransformer, length: int, seed: int) -> float:
+def _test(network: TinyTransformer, length: int, seed: int) -> float:
     tokens, targets = lookback_batch(length, 64, torch.Generator().manual_seed(2**40 + seed))
-    right = network(tokens).argmax(dim=-1) == targets
-    return (right.sum() / (targets != IGNORED).sum()).item()
+    return accuracy(network(tokens), targets)

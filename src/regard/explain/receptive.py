@@ -19,9 +19,9 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORED
-from regard.explain.experiment import train, training_of
+from regard.explain.experiment import accuracy, train, training_of
 from regard.explain.options import ReceptiveOptions
+from regard.explain.positions import lookback_batch
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.models import TcnConfig
 from regard.report.sections import Connections, Curve, Line, Section, Table
@@ -174,16 +174,12 @@ def learn(kernel: int, layers: int, distance: int, steps: int, seed: int, report
     """Trains a network to name the symbol at a distance, and tests it on new sequences."""
     torch.manual_seed(seed)
     network = Tcn(kernel, layers)
-    loss = train(f"distance {distance}", network, lambda g: delayed_batch(distance, ROWS, g), steps, seed, RATE, report)
-    tokens, targets = delayed_batch(distance, 128, torch.Generator().manual_seed(2**40 + seed))
+
+    def sample(generator: torch.Generator, rows: int = ROWS) -> tuple[Tensor, Tensor]:
+        return lookback_batch(distance + 24, rows, generator, distance, SYMBOLS)
+
+    loss = train(f"distance {distance}", network, sample, steps, seed, RATE, report)
+    tokens, targets = sample(torch.Generator().manual_seed(2**40 + seed), 128)
     with torch.no_grad():
-        correct = (network(tokens).argmax(dim=-1) == targets).sum() / (targets != IGNORED).sum()
-    return Distance(distance, distance < network.model.config.receptive_field, loss, correct.item())
-
-
-def delayed_batch(distance: int, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random symbols (B, T), and as targets the symbols ``distance`` positions earlier."""
-    tokens = torch.randint(SYMBOLS, (rows, distance + 24), generator=generator)
-    targets = torch.full_like(tokens, IGNORED)
-    targets[:, distance:] = tokens[:, : tokens.shape[1] - distance]
-    return tokens, targets
+        right = accuracy(network(tokens), targets)
+    return Distance(distance, distance < network.model.config.receptive_field, loss, right)

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.data.batches import IGNORED
-from regard.explain.experiment import TinyTransformer, sizes_of, train, training_of
+from regard.explain.experiment import TinyTransformer, accuracy, sizes_of, train, training_of
 from regard.explain.options import ResidualsOptions
 from regard.explain.positions import OFFSET, RATE, ROWS, SYMBOLS, lookback_batch
 from regard.explain.topic import Report, Result, no_report, prose, reading
@@ -30,8 +29,8 @@ from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Tabl
 
 SHAPE = Shape(width=48, heads=2, layers=3, inner=96, norm_place="post", dropout=0.0, positions="sinusoidal")
 READING = """
-Without residual connections the network does not learn the task: it names some symbol of the text, which is a little
-better than chance. With timing signals the same network solves it, so the missing information was the positions.
+Without residual connections the network does not learn the task: it names some symbol of the text, which is better
+than chance. With timing signals the same network solves it, so the missing information was the positions.
 `model.residual=false` removes the residual connections of any Transformer in the library. (Timing signals exist only in
 this experiment.)
 """
@@ -137,14 +136,13 @@ def _evaluate(name: str, network: LayerwiseTransformer, loss: float, length: int
     tokens, targets = lookback_batch(length, 256, torch.Generator().manual_seed(2**40 + seed))
     with record(network) as tape:
         states = network.layers(tokens)
-    correct = network.readout(states[-1]).argmax(dim=-1) == targets
     weights = torch.stack([tape[layer] for layer in tape])  # (layers, B, H, T, T)
     heads = weights.diagonal(-OFFSET, dim1=-2, dim2=-1).mean(dim=(1, -1))  # (layers, H)
     best = heads.argmax(dim=1)
     return NetworkResult(
         name,
         loss,
-        (correct.sum() / (targets != IGNORED).sum()).item(),
+        accuracy(network.readout(states[-1]), targets),
         position_r2=[position_r2(layer) for layer in states],
         offset_attention=heads.amax(dim=1).tolist(),
         weights=[layer[0, head].tolist() for layer, head in zip(weights, best)],

@@ -25,7 +25,7 @@ from regard.verbs import Loaded
 RELATIONS = (("verb", "subject"), ("subject", "verb"), ("verb", "object"), ("object", "verb"))  # from, to
 ROLES = {"S": "subject", "V": "verb", "O": "object"}
 MIN_SENTENCES = 20  # with fewer there is no result
-SHOWN = 9  # the sentence in the pictures; an odd number: it did not select the heads
+SHOWN = 9  # of the sentences that a model can read, the one in the pictures; odd: it did not select the heads
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def evaluate_roles(model: Loaded) -> Grammar:
     sentences = role_sentences()
     texts = [tokenize_sentence(model, one.words, list(one.roles.values())) for one in sentences]
     read = [(text, sentence) for text, sentence in zip(texts, sentences) if text is not None]
-    shown, skipped = texts[SHOWN], len(sentences) - len(read)
+    skipped = len(sentences) - len(read)
     if len(read) < MIN_SENTENCES:
         return Grammar(len(read), skipped, [], None)
     names = [(layer, head) for layer, weights in read[0][0].weights.items() for head in range(len(weights))]
@@ -194,4 +194,4 @@ def evaluate_roles(model: Loaded) -> Grammar:
         hits = torch.stack([heads == one.roles[target] for heads, (_, one) in zip(found, read)])
         distances = torch.tensor([one.roles[target] - one.roles[source] for _, one in read])
         scores.append(score_relation((source, target), hits, distances, names))
-    return Grammar(len(read), skipped, scores, None if shown is None else (shown, sentences[SHOWN]))
+    return Grammar(len(read), skipped, scores, read[SHOWN])

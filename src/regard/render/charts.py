@@ -107,14 +107,8 @@ def scatter_svg(section: Scatter) -> Markup:
         for at, ends in enumerate([(LEFT, WIDTH - RIGHT), (HEIGHT - BOTTOM, top)])
     )
     body = [*legend, *_frame(x_axis, y_axis, section.x_label, section.y_label)]
-    drawn = sorted(
-        (
-            (names.index(group), place, text)
-            for group, place, text in zip(section.groups, section.points, section.texts)
-        ),
-        key=lambda one: -one[0],
-    )
-    for index, (x, y), text in drawn:
+    groups = [names.index(group) for group in section.groups]
+    for index, (x, y), text in sorted(zip(groups, section.points, section.texts), key=lambda one: -one[0]):
         body.append(_point(index, x_axis.at(x), y_axis.at(y), tag("title", {}, f"{names[index]}: {text}")))
     return svg_element(WIDTH, HEIGHT, section.title, body)
 
@@ -175,7 +169,7 @@ def _legend(names: Sequence[str], y: float, sample: Callable[[int, float, float]
 
 def _path(index: int, d: str, same: Sequence[int] = ()) -> Markup:
     """A path in the style of the line with this index; `same` are all lines that coincide with it, itself included."""
-    dashes, offset = DASHES[index % len(DASHES)], None
+    dashes, offset = DASHES[(index + index // 8) % len(DASHES)], None  # line 8 has the colour of line 0, not its dashes
     if len(same) > 1:
         dashes, offset = f"{STRIPE} {STRIPE * (len(same) - 1)}", -STRIPE * same.index(index)
     return tag(

@@ -144,9 +144,9 @@ def _marked(cell: MarkedText) -> list[Markup | str]:
 
 
 def _best_rows(table: Table, at: int) -> set[int]:
-    """The rows that hold the best value of a column: several, if they are equal."""
+    """The rows that hold the best value of a column: several, if they are equal; none, if all are equal."""
     values = {i: value for i, row in enumerate(table.rows) if (value := cell_value(row[at])) is not None}
-    if table.columns[at] not in table.best or not values:
+    if table.columns[at] not in table.best or len({*values.values()}) < 2:
         return set()
     best = (max if table.best[table.columns[at]] == "high" else min)(values.values())
     return {i for i, value in values.items() if value == best}

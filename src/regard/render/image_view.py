@@ -15,13 +15,11 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from regard.errors import UserError
-from regard.file_io import write_file
 from regard.render.formatting import Markup, asset, format_number, lines, tag, truncate
 from regard.render.page import document, rounded
 from regard.render.svg import MARGIN, SMALL, box, heading, label, svg_element
 from regard.render.terminal import EDGES, SHADES
-from regard.render.view_data import Floats, npz_bytes
+from regard.render.view_data import Floats, npz_bytes, save_picture
 
 SHADE = 0.75  # the opacity of the shade over a cell without weight
 WIDE, TALL = 838, 128  # pixels of the largest image in a picture of all words
@@ -87,14 +85,7 @@ class ImageView:
 
     def save(self, path: str | Path) -> Path:
         """Writes an .html, .svg or .npz file, chosen by the suffix."""
-        match Path(path).suffix.lower():
-            case ".html":
-                return write_file(path, self.html())
-            case ".svg":
-                return write_file(path, self.svg())
-            case ".npz":
-                return write_file(path, self._npz())
-        raise UserError(f'Cannot save a view as "{path}": end the name in .html, .svg or .npz.')
+        return save_picture(path, self.html, self.svg, self._npz)
 
     def _npz(self) -> bytes:
         weights = np.zeros((0, 0), np.float32) if self.weights is None else self.weights

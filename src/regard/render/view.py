@@ -11,12 +11,11 @@ from rich.text import Text
 
 from regard.alignment import alignment_layer
 from regard.errors import UserError, nearest
-from regard.file_io import write_file
 from regard.render.formatting import Markup, tag
 from regard.render.page import page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Frame, Layer, Matrix, npz_bytes
+from regard.render.view_data import Frame, Layer, Matrix, npz_bytes, save_picture
 from regard.report.glossary import docs_folder
 
 
@@ -152,14 +151,7 @@ class AttentionView:
 
     def save(self, path: str | Path) -> Path:
         """Writes an .html, .svg or .npz file, chosen by the suffix. The file is written atomically."""
-        suffix = Path(path).suffix.lower()
-        if suffix == ".html":
-            return write_file(path, self.html(docs_folder(Path(path))))
-        if suffix == ".svg":
-            return write_file(path, self.svg())
-        if suffix == ".npz":
-            return write_file(path, self._npz())
-        raise UserError(f'Cannot save a view as "{path}": end the name in .html, .svg or .npz.')
+        return save_picture(path, lambda: self.html(docs_folder(Path(path))), self.svg, self._npz)
 
     def _repr_html_(self) -> str:
         return tag("div", {"style": "overflow-x:auto"}, self.svg())

@@ -2,14 +2,16 @@
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import UserError
+from regard.file_io import write_file
 
 Floats = NDArray[np.float32]
 Query = Literal["before", "state", "layer"]  # the decoder's state before a step or at the step, or the layer's own
@@ -112,6 +114,14 @@ def npz_bytes(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+def save_picture(path: str | Path, html: Callable[[], str], svg: Callable[[], str], npz: Callable[[], bytes]) -> Path:
+    """Writes an .html, .svg or .npz file, chosen by the suffix. The file is written atomically."""
+    makers: dict[str, Callable[[], str | bytes]] = {".html": html, ".svg": svg, ".npz": npz}
+    if (make := makers.get(Path(path).suffix.lower())) is None:
+        raise UserError(f'Cannot save a view as "{path}": end the name in .html, .svg or .npz.')
+    return write_file(path, make())
 
 
 @dataclass(frozen=True, eq=False)

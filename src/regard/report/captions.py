@@ -43,12 +43,8 @@ class ExtremeCaptions:
     @property
     def numbers(self) -> dict[str, Any]:
         means = [{"model": name, "bleu4": bleu, "cider": cider} for name, (bleu, cider) in zip(self.names, self.means)]
-        return {
-            "split": self.part,
-            "images": self.images,
-            "models": means,
-            "ranked": [one.numbers for one in self.ranked],
-        }
+        ranked = [one.numbers for one in self.ranked]
+        return {"split": self.part, "images": self.images, "models": means, "ranked": ranked}
 
     def table(self) -> Table:
         """The measures of each model on all images."""

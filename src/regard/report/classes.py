@@ -45,16 +45,13 @@ class ClassReport:
         """The scores by class, their averages, and the confusion matrix."""
         scores = class_scores(self.found, self.gold)
         averages = {"macro": macro_average(self.found, self.gold), "micro": micro_average(self.found, self.gold)}
+        wrong = self.mistakes()
         return {
             "names": list(self.names),
             "scores": {name: _numbers(scores, at) for at, name in enumerate(self.names)},
             **{name: _numbers(average, 0) for name, average in averages.items()},
             "confusion": None if self.several else self.confusion.tolist(),
-            **(
-                {"mistakes": [dict(zip(table.columns, row)) for row in table.rows]}
-                if (table := self.mistakes())
-                else {}
-            ),
+            **({"mistakes": [dict(zip(wrong.columns, row)) for row in wrong.rows]} if wrong else {}),
         }
 
     def table(self) -> Table:
@@ -100,11 +97,8 @@ class ClassReport:
             for at in order
         ]
         note = f"{wrong.sum():,} of {len(wrong):,} predictions are wrong. A sure mistake may be a wrong label."
-        return (
-            Table("The most confident mistakes", ["text", "true", "predicted", "probability"], rows, note)
-            if rows
-            else None
-        )
+        columns = ["text", "true", "predicted", "probability"]
+        return Table("The most confident mistakes", columns, rows, note) if rows else None
 
     def heatmap(self) -> Heatmaps | None:
         """The confusion matrix as a picture: of the examples of each true class, the part with each prediction."""

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from regard.metrics import Metric
+from regard.report.sections import Line
 
 Metrics = Mapping[str, Metric]
 
@@ -16,6 +17,17 @@ def find_metric(name: str, metrics: Metrics) -> Metric:
 def deviation(values: Sequence[float]) -> float | None:
     """The standard deviation of several runs; one run has none."""
     return statistics.stdev(values) if len(values) > 1 else None
+
+
+def with_spread(values: Sequence[float], decimals: int, factor: float = 1.0) -> str:
+    """The mean times a factor, ± the standard deviation: 93.8 ± 4.3; of one value, the value alone."""
+    spread = "" if (found := deviation(values)) is None else f" ± {factor * found:.{decimals}f}"
+    return f"{factor * statistics.fmean(values):.{decimals}f}{spread}"
+
+
+def mean_line(name: str, xs: Sequence[float], samples: Sequence[Sequence[float]]) -> Line:
+    """A line of the mean of several runs at each x, with their standard deviations as bars."""
+    return Line(name, xs, [*map(statistics.fmean, samples)], [deviation(each) or 0.0 for each in samples])
 
 
 def duration(seconds: float) -> str:

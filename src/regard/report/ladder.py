@@ -88,7 +88,8 @@ class Standing:
     def heading(self) -> str:
         seeds = max(map(len, self.results.values()))
         over = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
-        return f"{self.recipe.title}: {self.recipe.plan.steps} steps, {over}"
+        title = self.recipe.title
+        return f"{title[:1].upper()}{title[1:]}: {self.recipe.plan.steps} steps, {over}"
 
     def tables(self) -> list[Section]:
         """For the terminal: the rungs, how to read them, and what of their plans differs."""
@@ -187,13 +188,8 @@ class Standing:
         found = {name: averaged(seeds) for name, seeds in self.points.items()}
         lines = [Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
         title = self._title(measure)
-        return Curve(
-            f"Quality against time: {title}",
-            "seconds of training",
-            title,
-            lines,
-            log_y=measure in ("loss", "perplexity"),
-        )
+        log = measure in ("loss", "perplexity")
+        return Curve(f"Quality against time: {title}", "seconds of training", title, lines, log_y=log)
 
 
 def _mean(values: list[float]) -> dict[str, float | None]:

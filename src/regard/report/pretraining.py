@@ -63,13 +63,8 @@ class PretrainingStanding:
             values = _accuracies(cells)
             mean = statistics.fmean(values) if values else None
             found[name] = {"mean": mean, "sd": deviation(values), "seeds": len(values)}
-        return {
-            **found,
-            "probes_diverged": one.diverged,
-            "cell": one.cell,
-            "tuned": one.tuned,
-            "scratch_cells": one.scratch,
-        }
+        found |= {"probes_diverged": one.diverged, "cell": one.cell, "tuned": one.tuned, "scratch_cells": one.scratch}
+        return found
 
     def _scratch(self, one: Pretrained) -> Sequence[Mapping[str, Any]]:
         """The same network from new weights; an entry that has the network of its family has the figures of that."""

@@ -109,12 +109,9 @@ class Outcome:
         wrong, score = mistakes(self.model, self.examples)
         if wrong:
             return [answer_table("The worst mistakes", wrong, f"The score is {score}.")]
-        found = class_report(self.model, self.examples)
-        return (
-            []
-            if found is None
-            else [one for one in (found.table(), found.confusion_table(), found.heatmap(), found.mistakes()) if one]
-        )
+        if (found := class_report(self.model, self.examples)) is None:
+            return []
+        return [one for one in (found.table(), found.confusion_table(), found.heatmap(), found.mistakes()) if one]
 
     @cached_property
     def tasks(self) -> Table | None:
@@ -128,8 +125,8 @@ class Outcome:
         if not {"source", "target"} <= set(self.model.fields) - set(self.model.task.made):
             return []
         shown, wrong = answers(self.model, self.examples, SHOWN)
-        note = "The wrong answers that the model is surest of; the score is the mean log-probability of the tokens."
-        tables = [answer_table("Answers", shown)]
+        tables = [answer_table("Answers", shown, "The score is the mean log-probability of the tokens.")]
+        note = "The wrong answers that the model is surest of."
         return [*tables, *([answer_table("Failures", wrong, note)] if wrong else [])]
 
     @cached_property

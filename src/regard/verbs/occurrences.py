@@ -133,22 +133,6 @@ def project(vectors: Tensor, axes: int = 2) -> tuple[Tensor, Tensor]:
     return found * torch.where(largest < 0, -1.0, 1.0), parts
 
 
-def centroid_accuracy(vectors: Tensor, senses: Sequence[str]) -> float:
-    """How often an occurrence is nearest to the mean vector of the others of its sense; a tie counts half.
-
-    Each occurrence is left out of the means that it is compared with.
-    """
-    names, right = sorted(set(senses)), 0.0
-    of = torch.tensor([names.index(sense) for sense in senses])
-    for at, sense in enumerate(of.tolist()):
-        kept = torch.arange(len(of)) != at
-        means = torch.stack([vectors[kept & (of == number)].mean(0) for number in range(len(names))])
-        distances = torch.linalg.vector_norm(means - vectors[at], dim=-1)
-        best = distances <= distances.min() + 1e-5 * vectors[at].norm()  # static vectors are equal up to rounding
-        right += float(best[sense]) / float(best.sum())
-    return right / len(of)
-
-
 @dataclass(frozen=True)
 class OccurrenceNeighbours:
     """The nearest occurrences of a word to one of them, and the nearest words to its static vector."""

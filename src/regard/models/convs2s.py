@@ -250,10 +250,7 @@ class ConvS2s(Causal):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts)."""
-        states: Tensor = self.encoder(*padding_last(source, source_real))[0]
-        if source_real is None:
-            return states
-        return states.take_along_dim(real_first(source_real).argsort(1)[..., None], dim=1)
+        return self.layers(source, source_real)[-1]
 
     def layers(  # type: ignore[override]
         self, source: Tensor, source_real: Tensor | None = None
@@ -286,8 +283,7 @@ class ConvS2s(Causal):
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
-        x = F.dropout(features, self.config.dropout, self.training)
-        return Product(x, self.readout_.weight, self.readout_.bias)
+        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)
 
 
 def _extended(numbers: Sequence[int], count: int) -> list[int]:

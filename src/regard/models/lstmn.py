@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
 from regard.data.example import Direction
@@ -122,7 +121,7 @@ class Lstmn(LanguageModel):
         if real is not None:  # mark the padding among the slots that are written next
             before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
             memory = replace(memory, real=before.index_copy(1, at, real), finite_padding=True)
-        embedded = self._drop(self.embedding(tokens))
+        embedded = self.drop(self.embedding(tokens))
         for t, x in enumerate(zero_padding(embedded, real).unbind(1)):
             query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
             reach = spare + t + 1  # later slots cannot be in use yet, or the remaining tokens would not fit
@@ -151,7 +150,4 @@ class Lstmn(LanguageModel):
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
         assert self.readout_ is not None, "a body under another head"
-        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)

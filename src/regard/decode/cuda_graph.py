@@ -9,6 +9,7 @@ the next step copies nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -45,7 +46,7 @@ class CapturedGraph(Generic[C, O]):
         for buffer, value in zip(tensors(self.carry), tensors(carry)):
             if buffer is not value:
                 buffer.copy_(value)
-        state = with_tensors(self.carry[-1], tensors(self.carry[-1]))  # a new object that has the same buffers
+        state = copy(self.carry[-1])  # a new object that has the same buffers
         self.user = ref(state)
         return state
 

@@ -102,6 +102,16 @@ def test_searches_one_after_the_other_share_a_graph(config: Any, graphs: list[An
     assert len(graphs) == 1
 
 
+def test_a_graph_of_inference_mode_is_not_used_outside_of_it(graphs: list[Any]) -> None:
+    """torch refuses to write into a tensor of inference mode outside of that mode."""
+    gpt = model()
+    captured = CapturedDecoder(gpt)
+    with torch.inference_mode():
+        found = collect(decoded(captured, gpt, 1))
+    torch.testing.assert_close(collect(decoded(captured, gpt, 1)), (found[0].clone(), found[1].clone()))
+    assert len(graphs) == 2
+
+
 def test_simultaneous_searches_do_not_disturb_each_other(graphs: list[Any]) -> None:
     gpt = model()
     captured = CapturedDecoder(gpt)

@@ -69,7 +69,8 @@ class CapturedStep(Generic[C, O]):
         state = carry[-1]
         graph = next((one for one in self._graphs if one.user() is state), None)
         if graph is None:
-            key = signature(carry), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+            modes = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cuda")
+            key = signature(carry), modes, torch.get_autocast_dtype("cuda")
             if not self._keeps_shape.get(key, False):  # the first call, or a step that changes the signature
                 after, output = self._step(carry)
                 self._keeps_shape[key] = signature(after) == key[0]
@@ -102,7 +103,8 @@ class CapturedStep(Generic[C, O]):
         seen: set[int] = set()
 
         def as_buffer(tensor: Tensor) -> Tensor:
-            unshared = tensor.data_ptr() not in seen and tensor.is_contiguous() and not tensor._is_view()
+            view = tensor._is_view() or tensor.is_inference()  # inference mode does not tell what is a view
+            unshared = tensor.data_ptr() not in seen and tensor.is_contiguous() and not view
             seen.add(tensor.data_ptr())
             return tensor if unshared else tensor.clone()
 

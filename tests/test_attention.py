@@ -177,6 +177,12 @@ def test_the_first_slots_and_some_rows_of_a_memory() -> None:
     assert chosen.real.tolist() == [[True, False], [True, False], [True, True], [False, True]]
 
 
+def test_a_contiguous_memory_has_the_usual_strides_also_with_one_slot() -> None:
+    heads = MultiHead(16, 2)
+    memory = heads.memory(torch.zeros(1, 1, 16)).contiguous()
+    assert memory.keys.stride() == memory.values.stride() == (16, 8, 8, 1)
+
+
 def test_what_is_not_real_is_not_seen() -> None:
     states = torch.randn(2, 3, 2)
     assert Memory(states, states).mask_padding(CAUSAL) is CAUSAL

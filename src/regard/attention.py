@@ -75,8 +75,12 @@ class Memory:
         return replace(self, keys=self.keys[..., :slots, :], values=self.values[..., :slots, :], real=real)
 
     def contiguous(self) -> Memory:
-        """The same memory in contiguous tensors; otherwise every matrix product would copy them."""
-        return replace(self, keys=self.keys.contiguous(), values=self.values.contiguous())
+        """The same memory in contiguous tensors; otherwise every matrix product would copy them.
+
+        ``Tensor.contiguous`` would leave any stride to a dimension of size 1, and the kernels of decoding read strides.
+        """
+        keys, values = (x.clone(memory_format=torch.contiguous_format) for x in (self.keys, self.values))
+        return replace(self, keys=keys, values=values)
 
     def new_zeros(self, rows: int, slots: int) -> Memory:
         """A memory of zeros with this many rows and slots; the other sizes and the dtype are those of this memory."""

@@ -4,6 +4,7 @@ import gc
 import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from operator import index
 from typing import Any, SupportsIndex
 
@@ -76,11 +77,20 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     collects = gc.isenabled()
     gc.disable()
     try:
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=pool, stream=_capture_stream(torch.cuda.current_device())):
             yield
     finally:
         if collects:
             gc.enable()
+
+
+@cache
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream on which the graphs of a device are captured: graphs that share a pool need the same stream.
+
+    torch's default is one stream for all devices, that of the first capture; on another device it captures nothing.
+    """
+    return torch.cuda.Stream(device)
 
 
 def derive_seed(*numbers: int) -> int:

@@ -420,8 +420,8 @@ def test_ties_are_broken_the_same_way_every_time() -> None:
     [
         ({"size": 0}, "beam=0: give 1"),
         ({"size": 100_000}, "beam=100000: give 1 .greedy. to 1,000"),
-        ({"nbest": 5}, "nbest is 5"),
-        ({"nbest": 0}, "nbest is 0"),
+        ({"nbest": 5}, "nbest=5 with beam"),
+        ({"nbest": 0}, "nbest=0 with beam"),
         ({"limit": 0}, "limit is 0"),
         ({"penalty": -0.5}, "penalty=-0.5: give a number from 0 to 10"),
         ({"penalty": float("nan")}, "penalty=nan"),

@@ -12,7 +12,7 @@ from regard.decode import CapturedDecoder, beam, collect, greedy, stream
 from regard.decode.cuda_graph import KEPT_GRAPHS, CapturedGraph, CapturedStep
 from regard.decode.sample import Sampler
 from regard.errors import UserError
-from regard.models import GptConfig, LstmnConfig, TransformerConfig
+from regard.models import BigramConfig, GptConfig, LstmnConfig, TransformerConfig
 from regard.tensor_tree import signature, tensors, with_tensors
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 24, "dropout": 0.0}
@@ -93,12 +93,23 @@ def decoded(decoder: Any, start: Any, first: int, limit: int = 6) -> Any:
     return stream(decoder, start.start(rows=2, capacity=8), torch.tensor([first, first + 1]), greedy, limit, -1)
 
 
-def test_searches_one_after_the_other_share_a_graph(graphs: list[Any]) -> None:
+@pytest.mark.parametrize("config", [GptConfig(vocab=11, **SMALL), BigramConfig(vocab=11)], ids=["gpt", "no tensors"])
+def test_searches_one_after_the_other_share_a_graph(config: Any, graphs: list[Any]) -> None:
+    one = config.build().eval()
+    captured = CapturedDecoder(one)
+    for first in (1, 4, 7):
+        torch.testing.assert_close(collect(decoded(captured, one, first)), collect(decoded(one, one, first)))
+    assert len(graphs) == 1
+
+
+def test_a_graph_of_inference_mode_is_not_used_outside_of_it(graphs: list[Any]) -> None:
+    """torch refuses to write into a tensor of inference mode outside of that mode."""
     gpt = model()
     captured = CapturedDecoder(gpt)
-    for first in (1, 4, 7):
-        torch.testing.assert_close(collect(decoded(captured, gpt, first)), collect(decoded(gpt, gpt, first)))
-    assert len(graphs) == 1
+    with torch.inference_mode():
+        found = collect(decoded(captured, gpt, 1))
+    torch.testing.assert_close(collect(decoded(captured, gpt, 1)), (found[0].clone(), found[1].clone()))
+    assert len(graphs) == 2
 
 
 def test_simultaneous_searches_do_not_disturb_each_other(graphs: list[Any]) -> None:

@@ -79,6 +79,15 @@ def test_beams_of_a_translator(name, monkeypatch):
     assert calls
 
 
+@runs
+@torch.no_grad()
+def test_one_source_of_one_token():
+    model = built(TRANSLATORS["pre-norm"])
+    source, prompt = torch.full((1, 1), 7, device=DEVICE), torch.ones(1, dtype=torch.long, device=DEVICE)
+    expected, found = (one.step(prompt, one.start(source, capacity=4))[0] for one in (model, with_fused_steps(model)))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @torch.no_grad()
 def test_the_model_itself_is_unchanged():
     model = built(LANGUAGE["gpt2"])

@@ -95,6 +95,16 @@ def test_a_step_leaves_the_model_unchanged() -> None:
 
 
 @needs_onednn
+@pytest.mark.parametrize("name", ["transformer", "seq2seq"])
+@torch.no_grad()
+def test_under_autocast_the_products_are_those_of_torch(name: str) -> None:
+    model, start = built(CASES[name])
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = (one.step(torch.arange(4, 9), start(5))[0] for one in (with_onednn(model), model))  # type: ignore[operator]
+    torch.testing.assert_close(found.float(), expected.float(), rtol=0.1, atol=0.5)
+
+
+@needs_onednn
 def test_with_gradients_the_model_itself_steps() -> None:
     model, start = built(CASES["gpt"])
     logits, _ = with_onednn(model).step(torch.arange(5, 14), start(9))

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention import attend, weights
-from regard.kernels.fused import split_into_blocks
+from regard.kernels import fused
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import Dot, ScaledDot, Score
 
@@ -97,14 +97,17 @@ def test_nothing_grows_with_the_square_of_the_length(causal: Mask) -> None:
     assert largest[4096] < 4096 * 4096 / 16
 
 
-def test_a_block_sees_just_its_stretch() -> None:
-    q, k, v = draw(1, length=100)
-    blocks = split_into_blocks(q, k, v, window=9, causal=True, keys=None)
-    assert blocks.q.shape == (1, 4, 32, 4)
-    assert blocks.k.shape == (1, 4, 48, 4)  # 16, the window in whole steps of 8, before each block
-    assert blocks.table.shape == (1, 4, 32, 48)
-    assert blocks.table[0, 1].sum(-1).tolist() == [10] * 32
-    assert blocks.table[0, 0, :3].sum(-1).tolist() == [1, 2, 3]
+def test_a_block_sees_just_its_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Tensor, ...]] = []
+    run = fused.fused_attention
+    monkeypatch.setattr(fused, "fused_attention", lambda *given, **more: (calls.append(given), run(*given, **more))[1])
+    fused.window_attention(*draw(1, length=100), Mask(causal=True, window=9), 1.0, 0.0)
+    ((q, k, _, table, *_),) = calls
+    assert q.shape == (1, 4, 32, 4)
+    assert k.shape == (1, 4, 48, 4)  # 16, the window in whole steps of 8, before each block
+    assert table.shape == (1, 4, 32, 48)
+    assert table[0, 1].sum(-1).tolist() == [10] * 32
+    assert table[0, 0, :3].sum(-1).tolist() == [1, 2, 3]
 
 
 def test_a_compiler_takes_blocks_whole() -> None:

@@ -99,6 +99,15 @@ def test_more_tokens_than_there_is_room_for_are_refused(before: int) -> None:
             model.advance(tokens[:, before:], state)
 
 
+def test_a_step_reads_the_slots_in_use_and_not_the_whole_capacity() -> None:
+    model = CONFIG.build().eval()
+    state = model.start(rows=1, capacity=12)
+    with torch.no_grad(), record(model) as tape:
+        for token in (4, 5, 6):
+            _, state = model.step(torch.tensor([token]), state)
+    assert [read.shape[-1] for read in tape.reads["attention"]] == [1, 2, 3]
+
+
 def test_a_text_is_learned_from_in_one_cache() -> None:
     """What backward keeps of a past of T tokens does not hold T copies of it."""
     model, kept = replace(CONFIG, score="dot", context=64).build(), dict[int, int]()

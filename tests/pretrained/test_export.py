@@ -29,7 +29,7 @@ from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing
 from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings
 from regard.pretrained.ct2 import write_ct2
-from regard.pretrained.folder import CHECKPOINT_TYPES, write_model
+from regard.pretrained.folder import CHECKPOINT_TYPES, read_model, read_settings, write_model
 from regard.recipes import KINDS, Plan, Recipe, find_recipe
 from regard.stored import recipe_json
 from regard.training.run import Run
@@ -470,6 +470,12 @@ def test_settings_that_no_public_type_has_are_named(settings: dict[str, Any], me
     config = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 9, "norm_place": "post", **settings})
     with pytest.raises(UserError, match=message):
         write_model(config.build(), tmp_path, {})
+
+
+def test_settings_of_the_first_weights_are_left_out(tmp_path: Path) -> None:
+    config = BertConfig(**SIZES, vocab=9, initial=None, mimetic=True)
+    assert write_model(config.build(), tmp_path, {}) == "bert"
+    assert read_model(tmp_path, read_settings(tmp_path)).config == replace(config, initial=0.02, mimetic=False)
 
 
 def test_other_families_are_refused(language: Path, tmp_path: Path) -> None:

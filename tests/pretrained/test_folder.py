@@ -104,6 +104,9 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
             r"config\.json: relative_attention_max_distance=4: leaves",
         ),
         ("t5-plain", {"feed_forward_proj": "gated-mish"}, r"feed_forward_proj=gated-mish: is not supported"),
+        ("t5-plain", {"feed_forward_proj": ["relu"]}, r"feed_forward_proj=\['relu'\]: is not supported"),
+        ("openai-gpt-plain", {"afn": ["gelu"]}, r"afn=\['gelu'\]: is not supported"),
+        ("albert-plain", {"num_hidden_layers": 10**9}, r"num_hidden_layers should be at most 1000, found 1000000000"),
         ("bert-plain", {"hidden_size": 13}, r"num_attention_heads=2: hidden_size=13 is not a multiple"),
         ("bert-plain", {"is_decoder": True}, r"is_decoder=True: is not supported"),
     ],
@@ -112,6 +115,12 @@ def test_wrong_settings(name: str, changes: dict[str, Any], message: str, folder
     path = folder(name)
     settings(path, **changes)
     refused(path, message)
+
+
+def test_a_class_name_that_is_no_text_is_left_out(folder: Callable[[str], Path]) -> None:
+    path = folder("t5-plain")
+    settings(path, architectures=[["T5EncoderModel"]])
+    assert regard.load(path, device="cpu").module.config.reads_source
 
 
 def test_settings_that_are_no_object(folder: Callable[[str], Path]) -> None:

@@ -262,9 +262,7 @@ def _check(prompt: Tensor, size: int, limit: int, stop: int, nbest: int, forbid:
         raise UserError(f"prompt: has shape {tuple(prompt.shape)}, but a beam starts from one token per row; {cure}.")
     if not isinstance(stop, int):
         raise UserError(f"stop={stop!r}: give the id of the token that ends a sentence; a rule is Penalty(stop=…).")
-    check_size(size)
-    if not 1 <= nbest <= size:
-        raise UserError(f"nbest is {nbest} with a beam of size {size}: give 1 to {size}, or a larger beam.")
+    check_size(size, nbest)
     if limit < 1:
         raise UserError(f"limit is {limit}: allow at least 1 token.")
     if stop in forbid:

@@ -9,6 +9,7 @@ the next step copies nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -45,7 +46,7 @@ class CapturedGraph(Generic[C, O]):
         for buffer, value in zip(tensors(self.carry), tensors(carry)):
             if buffer is not value:
                 buffer.copy_(value)
-        state = with_tensors(self.carry[-1], tensors(self.carry[-1]))  # a new object that has the same buffers
+        state = copy(self.carry[-1])  # a new object that has the same buffers
         self.user = ref(state)
         return state
 
@@ -68,7 +69,8 @@ class CapturedStep(Generic[C, O]):
         state = carry[-1]
         graph = next((one for one in self._graphs if one.user() is state), None)
         if graph is None:
-            key = signature(carry), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+            modes = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cuda")
+            key = signature(carry), modes, torch.get_autocast_dtype("cuda")
             if not self._keeps_shape.get(key, False):  # the first call, or a step that changes the signature
                 after, output = self._step(carry)
                 self._keeps_shape[key] = signature(after) == key[0]
@@ -101,7 +103,8 @@ class CapturedStep(Generic[C, O]):
         seen: set[int] = set()
 
         def as_buffer(tensor: Tensor) -> Tensor:
-            unshared = tensor.data_ptr() not in seen and tensor.is_contiguous() and not tensor._is_view()
+            view = tensor._is_view() or tensor.is_inference()  # inference mode does not tell what is a view
+            unshared = tensor.data_ptr() not in seen and tensor.is_contiguous() and not view
             seen.add(tensor.data_ptr())
             return tensor if unshared else tensor.clone()
 

@@ -92,7 +92,8 @@ class OneDnnLinear(StackedLinear):
         """The product with these rows of the matrix alone."""
         count, part = x.numel() // x.shape[-1], (rows.start, rows.stop)
         bias = None if self.bias is None else self.bias[rows]
-        if not MIN_ROWS <= count <= MAX_ROWS or torch.is_grad_enabled():
+        # Under autocast an input may be half precision, which these kernels do not take with float32 weights.
+        if not MIN_ROWS <= count <= MAX_ROWS or torch.is_grad_enabled() or x.dtype != self.weight.dtype:
             y = F.linear(x, self.weight[rows], bias)
             return y if self.activation == "none" else ACTIVATIONS[self.activation](y)
         if part not in self._reordered:

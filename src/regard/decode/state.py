@@ -88,9 +88,6 @@ def place(values: Tensor, sentences: Tensor, batch: int, fill: float) -> Tensor:
     return values.new_full((batch, *values.shape[1:]), fill).index_copy_(0, sentences, values)
 
 
-S_advancing = TypeVar("S_advancing", bound=State)
-
-
 class Decoder(Protocol[S]):
     """Any model that predicts the next token: an RNN, a Transformer, a table in a test."""
 
@@ -100,19 +97,19 @@ class Decoder(Protocol[S]):
 
 
 @runtime_checkable
-class Advancing(Protocol[S_advancing]):
+class Advancing(Protocol[S]):
     """A decoder that can read many tokens at once, as a Transformer reads a prompt. Optional: `step` is enough."""
 
-    def advance(self, tokens: Tensor, state: S_advancing) -> tuple[Tensor, S_advancing]:
+    def advance(self, tokens: Tensor, state: S) -> tuple[Tensor, S]:
         """Read (R, P) tokens; return the features of each, (R, P, width), and the state after the last of them."""
         ...
 
 
 @runtime_checkable
-class Preallocates(Protocol[S_advancing]):
+class Preallocates(Protocol[S]):
     """A decoder whose states can get the buffers for all steps to come. Optional: a GPU can then capture its steps."""
 
-    def preallocate(self, state: S_advancing, steps: int) -> S_advancing:
+    def preallocate(self, state: S, steps: int) -> S:
         """The state with a shape that does not change in the next `steps` steps."""
         ...
 

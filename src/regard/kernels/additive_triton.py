@@ -138,7 +138,7 @@ BLOCK = 64  # lengths are padded to a multiple of this in scratch memory; a mult
 class Exponentials:
     """e²ˣ of x (N, T, D), padded, by columns and by rows, and the largest |x| of every 32 × 32 tile."""
 
-    columns: Tensor  # (N, blocks, W, EDGE)
+    columns: Tensor  # (N, blocks, W, BLOCK)
     rows: Tensor | None  # (N, padded, W)
     maxima: Tensor
 

@@ -12,8 +12,7 @@ MAX_COUNT = 32  # the most tokens that the GPU kernels can find
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` most probable tokens of each row (R, V), best first: log-probabilities and tokens, (R, count)."""
-    able = has_triton(logits.device) and torch.cuda.get_device_capability(logits.device) >= (8, 0)
-    if able and count <= MAX_COUNT:
+    if has_triton(logits.device) and count <= MAX_COUNT:
         from regard.kernels.ranking_triton import launch_top_tokens
 
         with torch.cuda.device_of(logits):  # Triton launches on the current device

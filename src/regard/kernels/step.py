@@ -41,11 +41,7 @@ class Norm(NamedTuple):
 
 def usable(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether these kernels can run on this device with this dtype."""
-    return (
-        has_triton(device)
-        and torch.cuda.get_device_capability(device) >= (8, 0)  # the oldest that Triton supports
-        and dtype in (torch.bfloat16, torch.float16)
-    )
+    return has_triton(device) and dtype in (torch.bfloat16, torch.float16)
 
 
 def norm_step(x: Tensor, norm: Norm) -> Tensor:

@@ -46,14 +46,13 @@ class CharacterEncoder(nn.Module):
         embed: int = 16,
         highways: int = 1,
         activation: str = "relu",
-        count: int = COUNT,
     ) -> None:
         super().__init__()
         if not filters or min(min(pair) for pair in filters) < 1:
             raise UserError(f"filters={filters}: give pairs of characters and filters, at least 1, such as 3:64")
         total = sum(number for _, number in filters)
         self.width, self.activation = width or total, {"relu": torch.relu, "tanh": torch.tanh}[activation]
-        self.characters = nn.Embedding(count, embed, padding_idx=0)
+        self.characters = nn.Embedding(COUNT, embed, padding_idx=0)
         self.filters = nn.ModuleList(nn.Conv1d(embed, number, size) for size, number in filters)
         self.highways = nn.ModuleList(Highway(total) for _ in range(highways))
         self.projection = nn.Linear(total, width) if width and width != total else None

@@ -41,9 +41,9 @@ class ProjectedLstm(nn.Module):
         """Reads x (B, T, inputs) from a state on: outputs (B, T, width) and the state after the last real place.
 
         The steps are a loop; W x of all steps is one product before it, and the gradient of a weight one product after
-        it (``StepwiseLinear``). On a GPU, without clipping and padding, this is
-        cuDNN's kernel. A clipped cell changes the next step and no kernel clips, so clipping always needs the loop. On
-        a CPU torch's LSTM with a projection has no oneDNN kernel and is hardly faster than the loop.
+        it (``StepwiseLinear``). On a GPU, without clipping and padding, this is cuDNN's kernel. A clipped cell changes
+        the next step and no kernel clips, so clipping always needs the loop. On a CPU torch's LSTM with a projection
+        has no oneDNN kernel and is hardly faster than the loop.
         """
         if x.is_cuda and real is None and not self.cell_clip and not self.state_clip:
             outputs, (h, c) = self.lstm(x, (h[None].contiguous(), c[None].contiguous()))

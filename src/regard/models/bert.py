@@ -175,4 +175,4 @@ class Bert(Layered):
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every position, given the whole text."""
-        return self.readout(self.features(batch["tokens"], batch.real["tokens"]))
+        return self.readout(self.features(batch["tokens"], batch.visible("tokens")))

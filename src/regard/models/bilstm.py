@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import Table
-from regard.data.batches import Batch
 from regard.data.spelled import CHARACTERS
 from regard.data.tokenizers import UNK
 from regard.errors import UserError
@@ -135,10 +134,6 @@ class BiLstm(ReadsTokensAlone):
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → logits (B, labels)"""
         return self.readout_(pooled(features, real, "max"))
-
-    def forward(self, batch: Batch) -> Tensor:
-        real = batch.visible("tokens")
-        return self.readout(self.features(batch["tokens"], real), real)
 
 
 class Extractor(nn.Module):

@@ -38,10 +38,16 @@ from regard.layers.image import FeatureEncoder, FrameEncoder, GridPositions, Pix
 from regard.layers.recurrent import KERNELS
 from regard.mask import zero_padding
 from regard.models.checks import check_config, resized_embed
-from regard.models.encoder import Encoded
-from regard.models.facts import Facts
+from regard.models.facts import Translates
 from regard.models.recurrent_decoders import DECODERS as TEXT_DECODERS
-from regard.models.recurrent_decoders import Bahdanau, Decoder, DecoderSettings, EncoderDecoder, RecurrentState
+from regard.models.recurrent_decoders import (
+    Bahdanau,
+    Decoder,
+    DecoderSettings,
+    Encoded,
+    EncoderDecoder,
+    RecurrentState,
+)
 from regard.readers import Hard
 from regard.scores import NOT_FOR_A_SOURCE, check_score
 
@@ -50,12 +56,9 @@ WITHOUT_ATTENTION = ("once", "every")
 
 
 @dataclass(frozen=True)
-class CaptionerConfig(Facts):
+class CaptionerConfig(Translates):
     """A model that describes an image."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = True
-    predicts: ClassVar[tuple[str, ...]] = ("target",)
     source_field: ClassVar[str] = "image"
     sizes: ClassVar[Mapping[str, str]] = {"image": "image", "target_vocab": "target"}
     window: ClassVar[str] = "none"

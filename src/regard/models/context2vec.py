@@ -92,11 +92,11 @@ class Context2vec(ReadsTokensAlone):
 
         The embeddings, which are those of the places themselves, and the vectors are added to ``layers``.
         """
-        x = zero_padding(self._drop(self.embedding(tokens)), real)
+        x = zero_padding(self.drop(self.embedding(tokens)), real)
         add_layer(layers, x)
         there = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if real is None else real
         sides = (_beside(self.before, x, real_first(there)), _beside(self.after, x, last_first(there)))
-        joined: Tensor = self.join(self._drop(torch.cat(sides, -1)))
+        joined: Tensor = self.join(self.drop(torch.cat(sides, -1)))
         add_layer(layers, joined)
         return joined
 
@@ -120,12 +120,6 @@ class Context2vec(ReadsTokensAlone):
     def readout(self, features: Tensor) -> Tensor:
         """The logits (…, V) of the words of places with these features (…, width)."""
         return self.product(features).logits()
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.readout(self.features(batch["tokens"], batch.visible("tokens")))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
 
 
 def _beside(rnn: Recurrent, x: Tensor, order: Tensor) -> Tensor:

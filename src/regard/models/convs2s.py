@@ -125,9 +125,9 @@ class ConvS2sState:
 class Residual(nn.Module):
     """(y + x) √½, where x (B, T, inputs) is projected if its width is not that of y."""
 
-    def __init__(self, inputs: int, outputs: int, keep: float) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.project = _linear(inputs, outputs, keep) if inputs != outputs else nn.Identity()
+        self.project = _linear(inputs, outputs) if inputs != outputs else nn.Identity()
 
     def forward(self, y: Tensor, x: Tensor) -> Tensor:
         return (y + self.project(x)) * HALF
@@ -140,7 +140,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         (inputs, channels, kernel), self.dropout = shape, dropout
         self.convolution = CentredConvolution(inputs, 2 * channels, kernel, _gated(inputs * kernel, 1 - dropout))
-        self.residual = Residual(inputs, channels, 1.0)
+        self.residual = Residual(inputs, channels)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         """(B, T, inputs) → (B, T, channels). Padding, which must be at the end, is read as the zeros after a text."""
@@ -158,9 +158,9 @@ class DecoderLayer(nn.Module):
         self.convolution = CausalConvolution(
             inputs, 2 * channels, kernel, deviation=_gated(inputs * kernel, 1 - dropout)
         )
-        self.query, self.out = _linear(channels, width, 1.0), _linear(width, channels, 1.0)
+        self.query, self.out = _linear(channels, width), _linear(width, channels)
         self.attention = Attention(Dot())
-        self.residual = Residual(inputs, channels, 1.0)
+        self.residual = Residual(inputs, channels)
 
     def forward(self, x: Tensor, embedded: Tensor, memory: Memory, before: Tensor) -> tuple[Tensor, Tensor]:
         """(R, T, inputs) and the embedded tokens (R, T, width) → (R, T, channels), and the convolution's last inputs.
@@ -185,7 +185,7 @@ class ConvEncoder(nn.Module):
         self.embedding = _embedding(config, config.source_vocab)
         self.into = _linear(config.width, shapes[0][0], keep)
         self.layers = nn.ModuleList(EncoderLayer(shape, config.dropout) for shape in shapes)
-        self.out = _linear(shapes[-1][1], config.width, 1.0)
+        self.out = _linear(shapes[-1][1], config.width)
 
     def forward(
         self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None
@@ -215,7 +215,7 @@ class ConvDecoder(nn.Module):
         self.embedding = _embedding(config, config.target_vocab)
         self.into = _linear(config.width, shapes[0][0], keep)
         self.layers = nn.ModuleList(DecoderLayer(shape, config.width, config.dropout) for shape in shapes)
-        self.out = _linear(shapes[-1][1], config.width, 1.0)
+        self.out = _linear(shapes[-1][1], config.width)
 
     def start(self, z: Tensor, embedded: Tensor, real: Tensor | None = None) -> ConvS2sState:
         """The keys are z, the values (z + e) √½ √m in a source of m tokens (section 3.5): a mean of m vectors whose
@@ -250,10 +250,7 @@ class ConvS2s(Causal):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts)."""
-        states: Tensor = self.encoder(*padding_last(source, source_real))[0]
-        if source_real is None:
-            return states
-        return states.take_along_dim(real_first(source_real).argsort(1)[..., None], dim=1)
+        return self.layers(source, source_real)[-1]
 
     def layers(  # type: ignore[override]
         self, source: Tensor, source_real: Tensor | None = None
@@ -286,8 +283,7 @@ class ConvS2s(Causal):
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
-        x = F.dropout(features, self.config.dropout, self.training)
-        return Product(x, self.readout_.weight, self.readout_.bias)
+        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)
 
 
 def _extended(numbers: Sequence[int], count: int) -> list[int]:
@@ -303,7 +299,7 @@ def _embedding(config: ConvS2sConfig, vocab: int) -> TokenEmbedding:
     return embedding
 
 
-def _linear(inputs: int, outputs: int, keep: float) -> NormedLinear:
+def _linear(inputs: int, outputs: int, keep: float = 1.0) -> NormedLinear:
     """A projection whose outputs start with the variance of its inputs, of which dropout keeps a part."""
     return NormedLinear(inputs, outputs, sqrt(keep / inputs))
 

@@ -22,6 +22,7 @@ from regard.layers.characters import CharacterEncoder
 from regard.layers.product import Product
 from regard.layers.projected import ProjectedLstm
 from regard.layers.recurrent import add_layer
+from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
 from regard.models.checks import check_config
 from regard.models.directions import Directed
@@ -161,13 +162,12 @@ class Elmo(LanguageModel):
         Padding, False in ``real``, may be anywhere: the state does not change at it. The word vectors and the outputs
         of each layer are added to ``layers``.
         """
-        x = self._drop(self.embedding(tokens))
-        x = x if real is None else x.masked_fill(~real[..., None], 0.0)
+        x = zero_padding(self.drop(self.embedding(tokens)), real)
         add_layer(layers, x)
         after = []
         for depth, lstm in enumerate(self.lstms):
             output, ended = lstm(
-                x if depth == 0 else self._drop(x), state.outputs[:, depth], state.cells[:, depth], real
+                x if depth == 0 else self.drop(x), state.outputs[:, depth], state.cells[:, depth], real
             )
             x = output + x if depth and self.config.skip else output
             after.append(ended)
@@ -187,7 +187,4 @@ class Elmo(LanguageModel):
         """The logits as an uncomputed matrix product."""
         if self.readout_ is None:
             raise UserError("this model does not predict words: ELMo in its public form has no output layer")
-        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)

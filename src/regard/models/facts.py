@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.config import set_sizes
 from regard.data.example import Direction
@@ -20,9 +21,9 @@ TEXT_OR_NUMBERS = {"vocab": "text", "numbers": "values"}  # the `sizes` of a mod
 
 
 class Facts(Protocol):
-    """What a model can do, and what its limits are. The facts without a default come first."""
+    """What a model can do, and what its limits are. Only `causal`, `predicts` and `width` have no default."""
 
-    learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
+    learns_by: ClassVar[str] = "gradients"  # how it learns: by gradients, counts, pairs, cooccurrences or nothing
     takes_numbers: ClassVar[bool] = False  # whether it can read numbers in place of tokens
     reads_words: ClassVar[bool] = False  # whether its texts are words with their characters (`regard.data.spelled`)
     # whether a recipe that starts from it (from=DIR) trains it, also if the model of the recipe can read its states
@@ -30,6 +31,11 @@ class Facts(Protocol):
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
     reads_source: ClassVar[bool] = False  # whether it reads a source beside its target; it then has `encode`
     source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
+    # whether `advance` computes the features of several tokens at once, with one call of each attention
+    parallel: ClassVar[bool] = False
+    output_layer: ClassVar[str] = "readout_"  # the path of the output layer, if it has weights of its own
+    embedding_width: ClassVar[str] = "embed"  # the name of the setting that is the width of the input embedding
+    longest_setting: ClassVar[str] = "context"  # the name of the setting that limits `longest`
 
     @property
     def causal(self) -> bool:
@@ -88,11 +94,6 @@ class Facts(Protocol):
         return "forward"
 
     @property
-    def output_layer(self) -> str:
-        """The path of the output layer, if it has weights of its own."""
-        return "readout_"
-
-    @property
     def sizes(self) -> Mapping[str, str]:
         """The settings that follow from the data: the name of each, and the field whose size it has."""
         return {"vocab": "text"}
@@ -108,19 +109,9 @@ class Facts(Protocol):
         return "embedding"
 
     @property
-    def embedding_width(self) -> str:
-        """The name of the setting that is the width of the input embedding."""
-        return "embed"
-
-    @property
     def embedding_scale(self) -> float:
         """The number by which the model multiplies its input embedding."""
         return 1.0
-
-    @property
-    def longest_setting(self) -> str:
-        """The name of the setting that limits `longest`."""
-        return "context"
 
     @property
     def longest_target(self) -> int | None:
@@ -145,11 +136,6 @@ class Facts(Protocol):
     @property
     def takes_positions(self) -> bool:
         """Whether `advance` accepts `real` and `positions`."""
-        return False
-
-    @property
-    def parallel(self) -> bool:
-        """Whether `advance` computes the features of several tokens at once, with one call of each attention."""
         return False
 
     @property
@@ -317,6 +303,10 @@ class Model(nn.Module):
     """A module whose config declares its facts: the base of our models, and a type for annotations."""
 
     config: Any
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Dropout by the setting ``dropout``, in training alone."""
+        return F.dropout(x, self.config.dropout, self.training)
 
 
 class ReadsText(Protocol):

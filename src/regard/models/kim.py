@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.recurrent import add_layer, real_first
@@ -136,8 +135,4 @@ class Kim(ReadsTokensAlone):
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The features of texts (B, T, width) → logits (B, labels)"""
-        return self.readout_(F.dropout(pooled(features, real, "max"), self.config.dropout, self.training))
-
-    def forward(self, batch: Batch) -> Tensor:
-        real = batch.visible("tokens")
-        return self.readout(self.features(batch["tokens"], real), real)
+        return self.readout_(self.drop(pooled(features, real, "max")))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from regard.data.batches import Batch
 from regard.models.checks import refuse
 from regard.models.facts import Model
 
@@ -35,6 +36,7 @@ class ReadsTokensAlone(Layered):
     """A model without segments and positions. A subclass has ``states(tokens, real, layers)``, its features."""
 
     states: Callable[..., Tensor]
+    readout: Callable[..., Tensor]
 
     def features(
         self,
@@ -48,3 +50,9 @@ class ReadsTokensAlone(Layered):
         refuse("segments", segments)
         refuse("positions", positions)
         return self.states(tokens, real, layers)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logits of a batch: (B, labels) of a classifier, else (B, T, V)."""
+        real = batch.visible("tokens")
+        features = self.features(batch["tokens"], real)
+        return self.readout(features, real) if self.config.one_per_text else self.readout(features)

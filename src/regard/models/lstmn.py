@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
 from regard.data.example import Direction
@@ -78,12 +77,12 @@ class LstmnState:
     def select(self, rows: Tensor) -> LstmnState:
         return replace(self, memory=self.memory.select(rows), summary=self.summary[rows])
 
-    def spare(self, count: int) -> int:
-        """The slots that would be left after ``count`` tokens in an empty memory; raises if they do not fit."""
+    def most_used(self, count: int) -> int:
+        """The most slots that can be in use before the next ``count`` tokens; raises if the memory is full."""
         spare = (capacity := self.memory.keys.shape[-2]) - count
         if spare < (self.host_used or 0):
             raise UserError(f"capacity={capacity}: the memory is full; start with a larger capacity")
-        return spare
+        return spare if self.host_used is None else self.host_used
 
 
 class Lstmn(LanguageModel):
@@ -117,15 +116,15 @@ class Lstmn(LanguageModel):
         and the features are added to ``layers``.
         """
         memory, summary, features = state.memory, state.summary, []
-        spare, at = state.spare(tokens.shape[1]), state.used + torch.arange(tokens.shape[1], device=tokens.device)
+        used, at = state.most_used(tokens.shape[1]), state.used + torch.arange(tokens.shape[1], device=tokens.device)
         k_at = torch.arange(1, memory.keys.shape[-2] + 1, device=at.device)  # a state is visible from the next token on
         if real is not None:  # mark the padding among the slots that are written next
             before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
             memory = replace(memory, real=before.index_copy(1, at, real), finite_padding=True)
-        embedded = self._drop(self.embedding(tokens))
+        embedded = self.drop(self.embedding(tokens))
         for t, x in enumerate(zero_padding(embedded, real).unbind(1)):
             query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
-            reach = spare + t + 1  # later slots cannot be in use yet, or the remaining tokens would not fit
+            reach = used + t + 1  # later slots are not in use yet
             read = self.attention(query.unsqueeze(1), memory.first(reach), CAUSAL, here, k_at[:reach]).squeeze(1)
             read, cell = read.chunk(2, -1)  # h̃, c̃: zeros at the first token
             summary = read if real is None else read.where(real[:, t, None], summary)
@@ -145,13 +144,10 @@ class Lstmn(LanguageModel):
         """The state whose next ``steps`` steps can be captured. Its memory is allocated already, so this checks it."""
         if state.host_used is None:  # waits for the GPU
             state = replace(state, host_used=int(state.used))
-        state.spare(steps)
+        state.most_used(steps)
         return replace(state, host_used=None)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
         assert self.readout_ is not None, "a body under another head"
-        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)

@@ -7,9 +7,7 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from regard.data.batches import Batch
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
@@ -78,10 +76,10 @@ class MaskedLstm(ReadsTokensAlone):
 
     def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
         """The states (B, T, width) at tokens (B, T); the embeddings and the states of each layer go to ``layers``."""
-        x = zero_padding(self._drop(self.embedding(tokens) * self.config.embedding_scale), real)
+        x = zero_padding(self.drop(self.embedding(tokens) * self.config.embedding_scale), real)
         add_layer(layers, x)
         states, _ = self.encoder(x, real, layers)
-        return self._drop(states)
+        return self.drop(states)
 
     def product(self, features: Tensor) -> Product:
         """The logits of masked tokens as an uncomputed product with the embeddings."""
@@ -91,9 +89,3 @@ class MaskedLstm(ReadsTokensAlone):
     def readout(self, features: Tensor) -> Tensor:
         """The logits (…, V) of the tokens of places with these features (…, width)."""
         return self.product(features).logits()
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.readout(self.features(batch["tokens"], batch.visible("tokens")))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)

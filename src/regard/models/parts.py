@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.layers.transformer import Block
 from regard.models.facts import Facts
-from regard.recording import attentions
+from regard.recording import attentions, tape_name
 
 
 def parts(module: Any) -> dict[str, str]:
@@ -35,4 +35,4 @@ def source_reads(module: Any) -> list[str]:
     """The names on a tape of all attentions to the source, from the lowest layer up."""
     turns = {path: attention.shared_by for path, attention in attentions(module).items()}
     paths = [path for path, part in parts(module).items() if part == "cross"]
-    return [path if turns[path] == 1 else f"{path}[{turn}]" for path in paths for turn in range(turns[path])]
+    return [tape_name(path, turns[path], turn) for path in paths for turn in range(turns[path])]

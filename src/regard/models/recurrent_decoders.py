@@ -26,7 +26,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
 from regard.errors import UserError
@@ -34,9 +33,17 @@ from regard.layers.product import Product
 from regard.layers.recurrent import Recurrent
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
 from regard.models.causal import Causal
-from regard.models.encoder import Encoded
 from regard.recording import watch
-from regard.scores import Score, build_score
+from regard.scores import build_score
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """The output of an encoder. Each decoder makes its own memory of it (``Attention.memory``)."""
+
+    states: Tensor  # (B, Ts, width): of a text, one for each token
+    summary: Tensor  # (B, width): of the whole source
+    real: Tensor | None = None  # (B, Ts) False at padding
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,19 +156,30 @@ class Plain(nn.Module):
         return features, replace(state, hidden=hidden, at=state.at + x.shape[1])
 
 
-class Bahdanau(nn.Module):
+class Attending(nn.Module):
+    """The base class of decoders with attention: a recurrent stack, attention to the source, one more layer.
+
+    The stack reads ``inputs`` numbers at each step, and the last layer ``joined`` numbers.
+    """
+
+    def __init__(self, config: DecoderSettings, inputs: int, joined: int) -> None:
+        super().__init__()
+        self.rnn = Recurrent(config.cell, inputs, config.width, config.layers, dropout=config.dropout)
+        score = build_score(config.score, config.width, config.capacity, config.window, config.radius)
+        self.attention, self.coverage = Attention(score), config.coverage
+        self.out = nn.Linear(joined, config.width)
+
+    def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
+        memory = self.attention.memory(source.states, source.real)
+        coverage = hidden.new_zeros(source.states.shape[:2]) if self.coverage else None
+        return RecurrentState(hidden, _no_tokens_read(hidden), len(hidden), memory=memory, coverage=coverage)
+
+
+class Bahdanau(Attending):
     """Attention by the last state, then the recurrence: s_t = f(s_{t-1}, y_{t-1}, c_t) (Bahdanau 2015, eq. 4-6)."""
 
     def __init__(self, config: DecoderSettings) -> None:
-        super().__init__()
-        self.rnn = Recurrent(
-            config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
-        )
-        self.attention, self.coverage = Attention(_score(config)), config.coverage
-        self.out = nn.Linear(2 * config.width + config.embed, config.width)
-
-    def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
-        return _attending_state(self, hidden, source)
+        super().__init__(config, config.embed + config.width, 2 * config.width + config.embed)
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         loop, at = UnrolledRecurrent(self.rnn, x), state.positions(x)
@@ -181,7 +199,7 @@ class Bahdanau(nn.Module):
         return state.read(self.attention, query, at)
 
 
-class Luong(nn.Module):
+class Luong(Attending):
     """The recurrence, then attention by the new state: h̃_t = tanh(W [c_t; h_t]) (Luong et al. 2015, eq. 5).
 
     The recurrence does not depend on attention, so a whole target is one call of the recurrent kernel and one of
@@ -189,13 +207,7 @@ class Luong(nn.Module):
     """
 
     def __init__(self, config: DecoderSettings) -> None:
-        super().__init__()
-        self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
-        self.attention, self.coverage = Attention(_score(config)), config.coverage
-        self.out = nn.Linear(2 * config.width, config.width)
-
-    def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
-        return _attending_state(self, hidden, source)
+        super().__init__(config, config.embed, 2 * config.width)
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         outputs, hidden = self.rnn.advance(x, state.hidden)
@@ -204,19 +216,14 @@ class Luong(nn.Module):
         return features, replace(state, hidden=hidden, at=state.at + x.shape[1])
 
 
-class LuongFeeding(nn.Module):
+class LuongFeeding(Attending):
     """Luong's decoder with input feeding: h̃_{t-1} is part of the next input, so earlier attention has an effect."""
 
     def __init__(self, config: DecoderSettings) -> None:
-        super().__init__()
-        self.rnn = Recurrent(
-            config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
-        )
-        self.attention, self.coverage = Attention(_score(config)), config.coverage
-        self.out = nn.Linear(2 * config.width, config.width)
+        super().__init__(config, config.embed + config.width, 2 * config.width)
 
     def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
-        return replace(_attending_state(self, hidden, source), context=torch.zeros_like(source.summary))
+        return replace(super().start(hidden, source), context=torch.zeros_like(source.summary))
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         assert state.context is not None
@@ -281,14 +288,11 @@ class EncoderDecoder(Causal):
 
     def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Reads target tokens (B, T) from a state on: features (B, T, width) and the state after them."""
-        return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
+        return self.decoder.advance(self.drop(self.target_embedding(tokens)), state)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
-        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)
 
 
 def check_source(source: Tensor, capacity: int) -> None:
@@ -296,17 +300,6 @@ def check_source(source: Tensor, capacity: int) -> None:
     if source.shape[1] > capacity:
         limit = f"the model's limit: model.capacity={capacity}"
         raise UserError(f"a source of {source.shape[1]} tokens is longer than {limit}")
-
-
-def _score(config: DecoderSettings) -> Score:
-    return build_score(config.score, config.width, config.capacity, config.window, config.radius)
-
-
-def _attending_state(decoder: Bahdanau | Luong | LuongFeeding, hidden: Tensor, source: Encoded) -> RecurrentState:
-    """The state before the first step of a decoder that attends to the source."""
-    memory = decoder.attention.memory(source.states, source.real)
-    coverage = hidden.new_zeros(source.states.shape[:2]) if decoder.coverage else None
-    return RecurrentState(hidden, _no_tokens_read(hidden), len(hidden), memory=memory, coverage=coverage)
 
 
 def _no_tokens_read(hidden: Tensor) -> Tensor:

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
-from regard.layers.recurrent import KERNELS, Recurrent, padding_last
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer, padding_last
 from regard.models.checks import check_config, check_shared_width, resized_embed
-from regard.models.encoder import RecurrentEncoder
 from regard.models.facts import Translates
-from regard.models.recurrent_decoders import DECODERS, EncoderDecoder, RecurrentState, check_source
+from regard.models.recurrent_decoders import DECODERS, Encoded, EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, WINDOWS, check_score
 
 
@@ -86,6 +86,24 @@ class Seq2SeqConfig(Translates):
 
     def build(self) -> Seq2Seq:
         return Seq2Seq(self)
+
+
+class RecurrentEncoder(nn.Module):
+    """Reads a text: token embeddings, then a recurrent stack."""
+
+    def __init__(self, embedding: nn.Embedding, rnn: Recurrent) -> None:
+        super().__init__()
+        self.embedding, self.rnn = embedding, rnn
+
+    def forward(self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None) -> Encoded:
+        """(B, Ts) tokens → the states of the last layer, and its state after the last token.
+
+        The embeddings and the states of each layer are added to ``layers``.
+        """
+        x = F.dropout(self.embedding(source), self.rnn.dropout, self.training)
+        add_layer(layers, x)
+        states, last = self.rnn(x, real, layers)
+        return Encoded(states, last[:, -1], real)
 
 
 class Seq2Seq(EncoderDecoder):

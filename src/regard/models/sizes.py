@@ -96,7 +96,9 @@ T5 = TransformerConfig(
     scaled=False,
     readout_scale=0.0,
 )
-T5_V11 = replace(T5, activation="gelu-tanh", gated=True, inner=1024, heads=6, layers=8, shared="sides")
+T5_V11 = replace(
+    T5, activation="gelu-tanh", gated=True, inner=1024, heads=6, layers=8, shared="sides", readout_scale=1.0
+)
 
 SIZES: dict[str, GnmtConfig | ConvS2sConfig | TransformerConfig | GptConfig | BertConfig] = {
     "gnmt-8": GNMT,
@@ -127,6 +129,6 @@ SIZES: dict[str, GnmtConfig | ConvS2sConfig | TransformerConfig | GptConfig | Be
     "t5-small": T5,
     "t5-base": replace(T5, width=768, heads=12, layers=12, inner=3072),
     "t5-large": replace(T5, width=1024, heads=16, layers=24, inner=4096),
-    "t5-v1.1-small": replace(T5_V11, readout_scale=1.0),
-    "t5-v1.1-base": replace(T5_V11, width=768, heads=12, layers=12, inner=2048, readout_scale=1.0),
+    "t5-v1.1-small": T5_V11,
+    "t5-v1.1-base": replace(T5_V11, width=768, heads=12, layers=12, inner=2048),
 }

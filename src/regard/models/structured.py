@@ -7,10 +7,8 @@ from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
-from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
@@ -87,21 +85,15 @@ class Structured(ReadsTokensAlone):
         features = zero_padding(features, real)
         memory = Memory(torch.tanh(self.key(features)), features, real, finite_padding=True)
         pooled = self.attention(self.hops.expand(len(features), -1, -1), memory)  # M (B, hops, width)
-        hidden = torch.relu(self.hidden(self._drop(pooled.flatten(1))))
-        return self.readout_(self._drop(hidden))
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.readout(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
+        hidden = torch.relu(self.hidden(self.drop(pooled.flatten(1))))
+        return self.readout_(self.drop(hidden))
 
     def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
         """The states (B, T, width) of the encoder at tokens (B, T).
 
         The embeddings and the states of each layer are added to ``layers``.
         """
-        x = self._drop(self.embedding(tokens))
+        x = self.drop(self.embedding(tokens))
         add_layer(layers, x)
         states, _ = self.encoder(x, real, layers)
         return states
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)

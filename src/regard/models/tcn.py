@@ -17,6 +17,7 @@ from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
 from regard.layers.recurrent import add_layer, real_first
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
+from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
 from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
@@ -147,7 +148,7 @@ class Tcn(LanguageModel):
         add_layer(layers, x)
         if real is not None:
             order, lengths = real_first(real)[..., None], real.sum(1)
-            x = x.masked_fill(~real[..., None], 0.0).take_along_dim(order, dim=1)
+            x = zero_padding(x, real).take_along_dim(order, dim=1)
         x, inputs = x.transpose(1, 2), []
         for number, block in enumerate(self.blocks):
             x, after = block(x, state.inputs[2 * number : 2 * number + 2], lengths)

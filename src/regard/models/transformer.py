@@ -21,19 +21,15 @@ from regard.layers.transformer import Shape, Stack, resized_widths, scaled_inner
 from regard.mask import EVERYTHING, Mask
 from regard.models.causal import Causal, causal_features
 from regard.models.checks import refuse
-from regard.models.facts import Facts
+from regard.models.facts import Translates
 
 SHARED = ("all", "sides", "target", "none")
 
 
 @dataclass(frozen=True)
-class TransformerConfig(Shape, Facts):
+class TransformerConfig(Shape, Translates):
     """A Transformer that reads a source and generates a target."""
 
-    causal: ClassVar[bool] = True
-    reads_source: ClassVar[bool] = True
-    sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
-    predicts: ClassVar[tuple[str, ...]] = ("target",)
     takes_padding: ClassVar[bool] = True
     takes_positions: ClassVar[bool] = True
     parallel: ClassVar[bool] = True

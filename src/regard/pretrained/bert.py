@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.models import BertConfig
+from regard.models.checks import MOST_LAYERS
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable
 from regard.pretrained.encoder import SETTINGS, Encoder
 from regard.pretrained.public_heads import choice_head, text_heads, token_heads
@@ -124,6 +125,7 @@ ELECTRA = Encoder(
 
 
 def read_albert_settings(config: BertConfig, reader: ConfigReader) -> BertConfig:
+    reader.size("num_hidden_layers", 12, most=MOST_LAYERS)  # layers that share weights have no tensors to compare with
     groups = reader.size("num_hidden_groups", 1)
     if config.layers % groups:
         raise reader.invalid("num_hidden_groups", f"a divisor of num_hidden_layers={config.layers}")

@@ -66,7 +66,7 @@ class CheckpointType:
         """The variant whose class a config.json names, or this type."""
         classes = settings.get("architectures")
         named = classes if isinstance(classes, list) else ()  # the heads refuse what is no list
-        return next((self.variants[name] for name in named if name in self.variants), self)
+        return next((variant for name, variant in self.variants.items() if name in named), self)
 
     def for_config(self, config: ModelConfig) -> CheckpointType | None:
         """This type, or the variant, whose models have configs of this class; None: neither."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.data.characters import COUNT
 from regard.errors import UserError
@@ -198,11 +199,16 @@ def write_elmo(model: Any, folder: Path) -> str:
 def _table(config: ElmoConfig) -> list[Entry]:
     """All datasets of a file."""
     encoder = "onward.embedding.encoder"
-    entries = [Entry("char_embed", (f"{encoder}.characters.weight",), _with_padding, lambda table: table[1:])]
+    table = f"{encoder}.characters.weight"  # its first row, that of padding, is missing there
+    entries = [Entry("char_embed", (table,), lambda w: F.pad(w, (0, 0, 1, 0)), lambda w: w[1:])]
     for number in range(len(config.kernels)):
-        # (filters, embed, kernel) here, (1, kernel, embed, filters) there
-        weights = Entry(f"CNN/W_cnn_{number}", (f"{encoder}.filters.{number}.weight",), _filters, _their_filters)
-        entries += [weights, Entry(f"CNN/b_cnn_{number}", (f"{encoder}.filters.{number}.bias",))]
+        weight, bias = (f"{encoder}.filters.{number}.{part}" for part in ("weight", "bias"))
+        entries += [  # (filters, embed, kernel) here, (1, kernel, embed, filters) there
+            Entry(
+                f"CNN/W_cnn_{number}", (weight,), lambda w: w[0].permute(2, 1, 0), lambda w: w.permute(2, 1, 0)[None]
+            ),
+            Entry(f"CNN/b_cnn_{number}", (bias,)),
+        ]
     for number in range(config.highways):
         for theirs, ours in (("carry", "gate"), ("transform", "transform")):
             own, place = f"{encoder}.highways.{number}.{ours}", f"CNN_high_{number}"
@@ -230,15 +236,3 @@ def _gates(stacked: Tensor) -> Tensor:
     """The gates of an LSTM in the other order: input, new, forget, output ↔ input, forget, new, output."""
     first, second, third, last = stacked.chunk(4)
     return torch.cat([first, third, second, last])
-
-
-def _filters(theirs: Tensor) -> Tensor:
-    return theirs[0].permute(2, 1, 0)
-
-
-def _their_filters(ours: Tensor) -> Tensor:
-    return ours.permute(2, 1, 0)[None]
-
-
-def _with_padding(table: Tensor) -> Tensor:
-    return torch.cat([table.new_zeros(1, table.shape[1]), table])

@@ -141,7 +141,7 @@ def openai_gpt_weight_table(config: GptConfig) -> list[WeightEntry]:
 def read_openai_gpt_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
     reader.expect({"pruned_heads": {}})
     afn = reader.get("afn", "gelu")
-    if afn not in OPENAI_GPT_ACTIVATIONS:
+    if not isinstance(afn, str) or afn not in OPENAI_GPT_ACTIVATIONS:
         raise UserError(f"{reader.path}: afn={afn}: is not supported, only {', '.join(OPENAI_GPT_ACTIVATIONS)} are.")
     found = reader.read_table(OPENAI_GPT_SETTINGS)
     return GptConfig(

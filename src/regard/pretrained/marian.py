@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -132,8 +132,6 @@ def _write_config(config: TransformerConfig, kind: str, architecture: str, table
 
 
 SIDE_EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
-TIED_COPIES = dict.fromkeys((*SIDE_EMBEDDINGS, "lm_head.weight"), "model.shared.weight")
-HEAD_PATTERNS = ("lm_head.weight", "final_logits_bias")
 
 
 @dataclass(frozen=True)
@@ -154,20 +152,15 @@ MARIAN = MarianType(
     lambda config: _write_config(config, "marian", "MarianMTModel", MARIAN_SETTINGS),
     marian_weight_table,
     prefix="model.",
-    head_patterns=HEAD_PATTERNS,
+    head_patterns=("lm_head.weight", "final_logits_bias"),
     ignored=POSITIONS,
-    tied_copies=TIED_COPIES,
+    tied_copies=dict.fromkeys((*SIDE_EMBEDDINGS, "lm_head.weight"), "model.shared.weight"),
     constants=_marian_constants,
 )
-PEGASUS = MarianType(
-    TransformerConfig,
-    PEGASUS_SETTINGS,
-    lambda reader, names: _read_config(reader, names, "pre"),
-    lambda config: _write_config(config, "pegasus", "PegasusForConditionalGeneration", PEGASUS_SETTINGS),
-    marian_weight_table,
-    prefix="model.",
-    head_patterns=HEAD_PATTERNS,
-    ignored=POSITIONS,
-    tied_copies=TIED_COPIES,
+PEGASUS = replace(
+    MARIAN,
+    settings=PEGASUS_SETTINGS,
+    read_config=lambda reader, names: _read_config(reader, names, "pre"),
+    write_config=lambda config: _write_config(config, "pegasus", "PegasusForConditionalGeneration", PEGASUS_SETTINGS),
     constants=_pegasus_constants,
 )

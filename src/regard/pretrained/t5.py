@@ -95,7 +95,7 @@ def t5_weight_table(config: TransformerConfig) -> list[WeightEntry]:
 
 def _read_feed(reader: ConfigReader) -> dict[str, Any]:
     proj = reader.get("feed_forward_proj", "relu")
-    if proj not in FEEDS:
+    if not isinstance(proj, str) or proj not in FEEDS:
         raise UserError(f"{reader.path}: feed_forward_proj={proj}: is not supported, only {', '.join(FEEDS)} are.")
     return dict(zip(("activation", "gated"), FEEDS[proj]))
 

@@ -40,6 +40,7 @@ LIMITS: list[tuple[type[Any], dict[str, Any], str, dict[str, Any]]] = [
     *((GptConfig, {name: -0.1}, name, {name: 0.99}) for name in DROPOUTS),
     *((GptConfig, {name: "?"}, name, {}) for name in ("activation", "norm", "norm_place", "positions", "score")),
     (GptConfig, {"width": 30}, "heads", {"width": 30, "head_width": 5}),
+    (GptConfig, {"layers": 1001, "groups": 1}, "layers", {"layers": 1000, "groups": 1}),
     (GptConfig, {"layers": 4, "groups": 3}, "groups", {"layers": 4, "groups": 2}),
     (GptConfig, {"group_blocks": 2}, "group_blocks", {"group_blocks": 2, "groups": 1}),
     (GptConfig, {"group_blocks": 0, "groups": 1}, "group_blocks", {"group_blocks": 1, "groups": 1}),

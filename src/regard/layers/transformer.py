@@ -35,6 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "tanh": torch.tanh,
 }
+MOST_LAYERS = 1000  # a file may state any number, and building a billion layers does not end
 NORMS = ("layer", "rms")
 PLACES = ("pre", "post")
 POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relative", "xl")
@@ -87,6 +88,8 @@ class Shape:
         for field in ("width", "heads", "layers", "inner", "furthest", "buckets", "context"):
             if (size := getattr(self, field)) < 1:
                 raise UserError(f"model.{field}={size}: must be at least 1")
+        if self.layers > MOST_LAYERS:
+            raise UserError(f"model.layers={self.layers}: must be at most {MOST_LAYERS}")
         for field in ("dropout", "attention_dropout", "feed_dropout", "output_dropout"):
             if not 0 <= (part := getattr(self, field)) < 1:
                 raise UserError(f"model.{field}={part}: must be at least 0 and below 1")

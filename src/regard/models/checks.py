@@ -6,9 +6,9 @@ from typing import Any
 
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import Clusters
+from regard.layers.transformer import MOST_LAYERS
 
 SOFTMAXES = ("plain", "adaptive")
-MOST_LAYERS = 1000  # a file may state any number, and building a billion layers does not end
 
 
 def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable[str]]) -> None:

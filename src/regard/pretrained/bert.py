@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from regard.layers.transformer import MOST_LAYERS
 from regard.models import BertConfig
-from regard.models.checks import MOST_LAYERS
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable
 from regard.pretrained.encoder import SETTINGS, Encoder
 from regard.pretrained.public_heads import choice_head, text_heads, token_heads

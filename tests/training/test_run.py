@@ -32,7 +32,7 @@ from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
-from regard.training.folder import FILES, clear, is_run, read_state, restore
+from regard.training.folder import FILES, clear, is_run, read_state, restore, save
 from regard.training.prepare import Prepared
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from
@@ -500,6 +500,22 @@ def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monk
     list(Run(recipe(), out, "resume"))
     assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
     assert read_pointer(out, "best") == read_pointer(tmp_path / "straight", "best")
+
+
+def test_a_second_interrupt_waits_until_the_first_has_saved(recipe, tmp_path, monkeypatch):
+    """The processes of a ladder get Ctrl-C from the terminal, and SIGTERM from the first process."""
+    home, out = sys.modules["regard.training.run"], tmp_path / "run"
+
+    def pressed(run, state, *given):
+        if state.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return save(run, state, *given)
+
+    _Pressed(monkeypatch, n=4)
+    monkeypatch.setattr(home, "save", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        list(Run(recipe(), out))
+    assert read_pointer(out, "latest") == "000005"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -73,7 +73,11 @@ def show(
     from regard.stored import stored_recipe
 
     console, kinds = SafeConsole(), all_kinds()
+    if schedule and json:
+        raise UserError("--schedule and --json: the learning rate is drawn as text; give one of them.")
     if name is None:
+        if schedule or example or out is not None:
+            raise UserError("--schedule, --example and --out: are for one recipe; name it, as in: regard show dates")
         recipes = {name: make() for name, make in kinds["recipe"].items()}
         tasks = {name: find_task(recipe, kinds) for name, recipe in recipes.items()}
         if json:

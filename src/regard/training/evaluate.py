@@ -145,8 +145,8 @@ def own_module(model: Loaded) -> nn.Module | None:
         return None
     own: nn.Module | None = model.recipe.objective.modules(model.module, model.fields)
     if own is not None:
-        step = model.path if model.path.name.isdecimal() else model.path / "steps" / f"{model.step:06d}"
-        tensors = load_tensors(step / TRAINER)
+        step = model.path / "steps" / f"{model.step:06d}"
+        tensors = load_tensors((step if step.is_dir() else model.path) / TRAINER)  # the path of a run, or of a step
         own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
     return own and own.to(next(model.module.parameters())).eval()
 

@@ -129,7 +129,7 @@ def _average(model: Loaded, count: int) -> Loaded:
         found = f"{model.path} is a public checkpoint; only a run has steps to average"
         raise UserError(f"--average {count} (in Python: average): {found}.")
     module = model.module.config.build()
-    weights = averaged(run_of(resolve(model.path)), count)
+    weights = averaged(run_of(resolve(model.path)), count, model.kinds)
     check_weights(module.state_dict(), weights, model.path)
     module.load_state_dict(weights)
     return replace(model, module=module.to(model.device).eval())

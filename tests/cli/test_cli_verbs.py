@@ -330,3 +330,18 @@ def test_a_verb_on_the_wrong_kind_of_model_names_the_right_one(
     assert (said.code, said.out) == (2, "")
     assert cure in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_target_that_is_too_long_is_named_by_its_line(regard: Regard, tiny: list[str]) -> None:
+    small = ["model=transformer", "model.width=8", "model.heads=1", "model.layers=1", "model.inner=8"]
+    plan = [one for one in tiny if not one.startswith("model.")]
+    assert regard("train", "translate", *plan, *small, "model.context=16", "--out", "run").code == 0
+    lines = f"abc\tCBA\n\nab\t{'A' * 40}\n"
+    for command in ("score", "align"):
+        said = regard(command, "run", stdin=lines)
+        assert "line 3: a target of 40 tokens, but the model generates at most 15" in said.err
+
+
+def test_look_refuses_options_that_it_would_ignore(regard: Regard, translator: Make, language: Path) -> None:
+    assert "--top 3: is the number of n-grams from --data FILE" in regard("look", translator(), "abc", "--top", 3).err
+    assert "leave out --beam" in regard("look", language, "abc", "--beam", 2).err

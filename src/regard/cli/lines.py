@@ -162,6 +162,8 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False, column: str | 
     With `column`, a file may be a table: its texts are the cells of the column of this name or, if it is empty, of the
     column with a usual name. The unknown tokens are reported at the end.
     """
+    from regard.verbs.forced import fit_target
+
     unknown = UnknownCounter()
     rows = None if column is None else _table_rows({"text": column}, file)
     given = chunks(file) if rows is None else ((first, ["\t".join(row) for row in found]) for first, found in rows)
@@ -172,7 +174,10 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False, column: str | 
         unknown.count(model.tokenizer, model.read(sources, first), first)
         if paired:
             targets = [line.partition("\t")[2].partition("\t")[0].strip() for line in lines]
-            unknown.count(model.target_tokenizer, model.target_tokenizer.encode_batch(targets), first)
+            encoded = model.target_tokenizer.encode_batch(targets)
+            for number, ids in enumerate(encoded, first):
+                fit_target(model, ids, f"line {number}")
+            unknown.count(model.target_tokenizer, encoded, first)
         yield Chunk(first, lines, texts)
         sys.stdout.flush()
     unknown.report()

@@ -32,7 +32,7 @@ from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
-from regard.training.folder import FILES, clear, is_run, read_state, restore, save
+from regard.training.folder import FILES, clear, is_run, read_state, restore
 from regard.training.prepare import Prepared
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from
@@ -505,6 +505,7 @@ def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monk
 def test_a_second_interrupt_waits_until_the_first_has_saved(recipe, tmp_path, monkeypatch):
     """The processes of a ladder get Ctrl-C from the terminal, and SIGTERM from the first process."""
     home, out = sys.modules["regard.training.run"], tmp_path / "run"
+    save = home.save
 
     def pressed(run, state, *given):
         if state.step == 5:

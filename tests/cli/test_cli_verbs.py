@@ -144,6 +144,17 @@ def test_standard_input_that_is_closed(translator: Make) -> None:
     assert (said.returncode, said.stderr) == (2, "error: standard input is closed; send it lines, or name a FILE.\n")
 
 
+@pytest.mark.parametrize(("closed", "lines"), [(">&-", 0), ("2>&-", 1)])
+def test_output_that_is_closed(translator: Make, tmp_path: Path, closed: str, lines: int) -> None:
+    """Without standard error, its messages do not go to standard output."""
+    (tmp_path / "in.tsv").write_text("abc\txy\n", encoding="utf-8")
+    command = f"{sys.executable} -m regard score {translator()} {tmp_path / 'in.tsv'} --json {closed}"
+    said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout.count("\n")) == (0, lines)
+    assert "Traceback" not in said.stderr
+    assert all(json.loads(line)["line"] == 1 for line in said.stdout.splitlines())
+
+
 @pytest.mark.parametrize("command", ["translate", "score", "align"])
 def test_a_file_of_blank_lines_is_answered_like_standard_input(
     regard: Regard, translator: Make, tmp_path: Path, command: str

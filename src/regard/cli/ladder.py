@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.training.ladder.side_by_side import Climb
 
 MINUTES = 5.0  # of a cell of sequences
+Result = TypeVar("Result")
 
 What = Annotated[
     str,
@@ -209,19 +210,6 @@ def _rungs(recipe: "Recipe", settings: list[str], names: str | None) -> dict[str
     return {name: override(rung, plan, KINDS) for name, rung in wanted.items()}
 
 
-class Named(Protocol):
-    """A job of a ladder."""
-
-    @property
-    def name(self) -> str:
-        """As it is shown beside its progress."""
-        ...
-
-
-Job = TypeVar("Job", bound=Named)
-Result = TypeVar("Result")
-
-
 def _sequences(
     words: list[str],
     seeds: int,
@@ -282,8 +270,8 @@ def _names_and_settings(words: Sequence[str], own: tuple[str, ...]) -> tuple[lis
 
 
 def _results(
-    climb: "Climb[Job, Result]",
-    every: Iterable[Job],
+    climb: "Climb[Any, Result]",
+    every: Iterable[Any],
     total: int,
     processes: int,
     line: Callable[[Result], str],

@@ -280,7 +280,7 @@ def _seeded(job: Job, seeds: int) -> dict[str, Job]:
 
     found, plan = dict[str, Job](), job.recipe.plan
     there = [path.name for path in job.out.iterdir()] if job.out.is_dir() else []
-    if other := [name for name in there if not name.startswith("seed-") and name != "report.html"]:
+    if other := [name for name in there if not name.startswith((".", "seed-")) and name != "report.html"]:
         raise UserError(f"{job.out}: has {min(other)}, which is not of runs with --seeds; choose another --out.")
     for seed in range(plan.seed, plan.seed + seeds):
         out = job.out / f"seed-{seed}"

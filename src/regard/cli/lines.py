@@ -205,7 +205,7 @@ def part_chunks(model: "Loaded", file: str) -> Iterator[Chunk]:
 
 
 def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, list[list[str]]]]:
-    """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the number of the first.
+    """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the line of the first.
 
     A table has the columns that the model was trained on. The first line of a file of lines is a header if it has two
     or more cells and among them the names of all columns. A blank line has no cells.
@@ -216,8 +216,10 @@ def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, li
     places = None
     if ending(file) in NAMED:
         columns = with_choices(columns, first_cells(file))
-        records = [[cell.strip() for cell in row.values()] for _, row in read_table(file, columns, lists=("choices",))]
-        yield from ((at + 1, records[at : at + AHEAD]) for at in range(0, len(records), AHEAD))
+        records = list(read_table(file, columns, lists=("choices",)))
+        for at in range(0, len(records), AHEAD):
+            some = records[at : at + AHEAD]
+            yield some[0][0], [[cell.strip() for cell in row.values()] for _, row in some]
         return
     for first, lines in chunks(file):
         rows = [[cell.strip() for cell in line.split("\t")] if line.strip() else [] for line in lines]

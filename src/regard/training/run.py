@@ -181,11 +181,11 @@ class Run:
             except (KeyboardInterrupt, GeneratorExit, RuntimeError, MemoryError) as stop:
                 if isinstance(stop, RuntimeError) and not is_out_of_memory(stop):
                     raise
-                together = isinstance(stop, KeyboardInterrupt) or not self.ranks.several
-                if together and 0 <= self.saved < self.state.step:  # else the directory may have another run
-                    if self._last is not None:  # a GPU reports a bad step one step later: its states are not saved
-                        require_finite(self._last, self.recipe.plan)
-                    with guard.delayed():  # a second interrupt waits for the save
+                with guard.delayed():  # a second interrupt waits for the save
+                    together = isinstance(stop, KeyboardInterrupt) or not self.ranks.several
+                    if together and 0 <= self.saved < self.state.step:  # else the directory may have another run
+                        if self._last is not None:  # a GPU reports a bad step one step later: its states are not saved
+                            require_finite(self._last, self.recipe.plan)
                         self._save()
                 raise
             except RankLost as error:

@@ -278,7 +278,7 @@ def test_ctrl_c_before_the_first_step_or_after_the_last(
     with monkeypatch.context() as patch:
         patch.setattr(run, "prepare", interrupt)
         said = regard("train", "translate", "--resume", "--out", "run")
-    assert (said.code, said.out) == (130, "\nstopped before another step; run stands at step 6\n")
+    assert (said.code, said.out) == (130, "\nstopped before another step; run is at step 6\n")
     with monkeypatch.context() as patch:
         patch.setattr(run, "make_folder", interrupt)
         said = regard("train", "translate", *tiny, "--out", "other")

@@ -43,8 +43,8 @@ def caption(
 ) -> None:
     """Describe images, and show where the model looked at each word.
 
-    Of one image, the terminal shows the caption and a grid for each word: the darker a cell, the more of it was read.
-    Of several images, each has one line: its name, a tab, its caption. The HTML is one file that opens offline: the
+    For one image, the terminal shows the caption and a grid for each word: the darker a cell, the more of it was read.
+    With several images, each has one line: its name, a tab, its caption. The HTML is one file that opens offline: the
     image under each word's weights, as a grid or smooth, with a slider for their opacity; the arrow keys step through
     the words. --json has the words, the grid and the weights of each word, row by row.
 

@@ -76,7 +76,8 @@ def ladder(
     chosen so that parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that
     you give applies to every rung. Finished cells are kept: the same command continues where it stopped. The result is
     a table (mean ± standard deviation over the seeds, operations per token, seconds of training to a given quality and
-    to the best of the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
+    to the best value of the weakest rung with attention, published figures where there are any), ladder.json and
+    ladder.html.
 
     `sequences` is another ladder: RNN, GRU, LSTM, TCN and Transformer of equal size on the tasks of Bai et al. 2018
     (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after `sequences` name tasks and models;

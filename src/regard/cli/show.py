@@ -56,8 +56,9 @@ def show(
 ) -> None:
     """List the recipes, or every setting of one: its value, the values that are allowed, what it does.
 
-    Every setting can be changed on the command line of train, as in plan.steps=400; here too, to see what comes of it.
-    Of a run, its step and newest scores come first, then the settings that differ from its recipe, then all of them.
+    Every setting can be changed on the command line of train, as in plan.steps=400, and here, to see its effect on the
+    others. For a run, the step and the newest scores come first, then the settings that differ from its recipe, then
+    all settings.
 
     \b
     Examples:

@@ -83,7 +83,8 @@ def train(
 
     from=DIR starts from the weights of another run, or of a public checkpoint, whose tokenizers and model settings come
     with them; its body may be put under the head of another task. The run is a directory that survives a kill at any
-    moment; Ctrl-C saves. In the end come the score, some examples with their attention, and a report in one HTML file.
+    moment; Ctrl-C saves. At the end, the score and some examples with their attention are printed, and a report is
+    written: one HTML file.
 
     \b
     Examples:

@@ -127,7 +127,7 @@ def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = 
     """Run one command; the exit code, as `regard.cli.main` returns it."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed from the start (>&-): print(file=None) would write to the other one
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
     try:

@@ -116,7 +116,7 @@ def token_logps(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int = BATC
 
 def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
     """The tokens of a target that fit the model's positions; longer ones are refused or truncated, see `model.long`."""
-    most = target_limit(model)
+    most = model.module.config.longest_target
     if most is None or len(tokens) < most:  # eos is a token of the target, too
         return tokens
     if model.long == "error":
@@ -124,11 +124,6 @@ def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
             f"{place}: a target of {len(tokens)} tokens, but the model generates at most {most - 1}; {LONG_CURE}"
         )
     return tokens[: most - 1]
-
-
-def target_limit(model: Loaded) -> int | None:
-    """The most tokens of a target, eos included; None: no limit."""
-    return model.module.config.longest_target
 
 
 def _force_all(

@@ -1654,8 +1654,22 @@ FAULTS = (
         "verbs/test_occurrences.py",
     ),
     Fault(
+        "an interrupt may come while averaged weights are exchanged",
+        "training/run.py",
+        "with guard.delayed():  # but for the work of `share`",
+        "if True:  # but for the work of `share`",
+        "training/test_averaged_sgd.py",
+    ),
+    Fault(
+        "a second interrupt ends the save of the first",
+        "training/run.py",
+        "with guard.delayed():  # a second interrupt waits for the save",
+        "if True:",
+        "training/test_run.py::test_a_second_interrupt_waits_until_the_first_has_saved",
+    ),
+    Fault(
         "window of no tokens keeps all",
-        "verbs/words.py",
+        "verbs/loaded.py",
         "tokens[len(tokens) - most :]",
         "tokens[-most:]",
         "verbs/test_embed.py",

@@ -262,6 +262,12 @@ def test_it_is_loaded_with_its_fields(trained: tuple[Path, list[Any]]) -> None:
         regard.translate(model, ["hoi"])
 
 
+def test_its_steps_are_averaged(trained: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    out, _ = trained
+    with pytest.raises(regard.UserError, match="no public checkpoint type has such a model"):
+        regard.export(regard.load(out, "cpu", kinds=MINE), tmp_path / "out", average=1)
+
+
 def test_its_attention_can_be_looked_at(trained: tuple[Path, list[Any]]) -> None:
     out, _ = trained
     view = regard.look(regard.load(out, "cpu", kinds=MINE), "beagda")

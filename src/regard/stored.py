@@ -147,7 +147,7 @@ def format_shape(shape: torch.Size | None) -> str:
     return "absent" if shape is None else "×".join(map(str, shape)) or "one number"
 
 
-def average(run: Path, count: int) -> dict[str, Tensor]:
+def average(run: Path, count: int, kinds: Kinds = KINDS) -> dict[str, Tensor]:
     """The weights of the newest `count` steps of a run, averaged in float32.
 
     Tensors that are not floats come from the newest step. Step 0 is not used, nor an old step that is kept only because
@@ -155,7 +155,7 @@ def average(run: Path, count: int) -> dict[str, Tensor]:
     """
     if count < 1:
         raise UserError(f"--average {count}: give 1 or more.")
-    keep = stored_recipe(run).plan.keep
+    keep = stored_recipe(run, kinds).plan.keep
     newest = _newest(run, min(count, keep))
     if len(newest) < count:
         cure = f"average fewer, or train with plan.keep={count}"
@@ -167,7 +167,7 @@ def average(run: Path, count: int) -> dict[str, Tensor]:
         except UserError:
             if _newest(run, min(count, keep)) == newest:
                 raise
-            return average(run, count)  # the run is being trained, and has deleted this step
+            return average(run, count, kinds)  # the run is being trained, and has deleted this step
         check_weights(total or tensors, tensors, step / "weights.safetensors")
         for weight, tensor in tensors.items():
             if tensor.is_floating_point() and weight in total:

@@ -231,6 +231,11 @@ def test_a_tape_records_the_captions(model: library.Loaded, images: list[np.ndar
     seen = library.view(tape, item=1)
     np.testing.assert_allclose(seen.layers[0].weights[0][: len(plain[1].tokens)], plain[1].weights, atol=1e-5)
     assert seen.columns[9] == "1,1"
+    with record(model.module, rows=[1, 3]) as tape:
+        library.caption(model, images, limit=5)
+    some = library.view(tape, item=1)
+    assert list(some.rows) == [seen.rows[1], seen.rows[3]]
+    np.testing.assert_allclose(some.layers[0].weights[0], seen.layers[0].weights[0][[1, 3]], atol=1e-6)
 
 
 def test_an_image_of_the_wrong_kind_is_refused(model: library.Loaded, images: list[np.ndarray]) -> None:

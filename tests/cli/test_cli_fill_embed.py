@@ -135,7 +135,10 @@ def test_embed_words(regard: Regard, public: Path, tmp_path: Path) -> None:
 
 
 def test_embed_refuses_what_cannot_be(regard: Regard, public: Path, language: Path) -> None:
-    assert "line 2: 60 tokens, but at most 38" in regard("embed", public, stdin="a\n" + "a " * 60 + "\n").err
+    assert (
+        "line 2: 60 tokens, but the model reads at most 38"
+        in regard("embed", public, stdin="a\n" + "a " * 60 + "\n").err
+    )
     assert 'Did you mean "mean"' in regard("embed", public, "--pool", "meen", stdin="a\n").err
     assert "pool=first" in regard("embed", language, "--pool", "first", stdin="a\n").err
 

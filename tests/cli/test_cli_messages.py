@@ -122,7 +122,7 @@ STARTED = Started(Path("runs/a"), 0, 40, 12_345, "cpu", "float32", 1200, 0, 3, 1
     ("changes", "line"),
     [
         ({}, "runs/a: 12.3k parameters on cpu (float32), 1,200 examples, 1 batch of 3 shapes"),
-        ({"step": 5}, "runs/a: onward from step 5, 12.3k parameters on cpu (float32), 1,200 examples, 1 batch of 3 "
+        ({"step": 5}, "runs/a: resumed at step 5, 12.3k parameters on cpu (float32), 1,200 examples, 1 batch of 3 "
          "shapes"),
         ({"step": 5, "over": "minutes"}, "runs/a: finished at step 5 (plan.minutes), only evaluated again: 12.3k "
          "parameters on cpu (float32), 1,200 examples, 1 batch of 3 shapes"),
@@ -182,7 +182,7 @@ def test_ctrl_c_before_the_first_step_names_what_is_there(tmp_path: Path) -> Non
     for place, line in (
         (None, nothing),
         (tmp_path / "none", nothing),
-        (tmp_path / "run", f"stopped before another step; {tmp_path / 'run'} stands at step 12"),
+        (tmp_path / "run", f"stopped before another step; {tmp_path / 'run'} is at step 12"),
     ):
         console = plain_console()
         with pytest.raises(typer.Exit) as stopped, before_first_step(console, place):
@@ -394,6 +394,9 @@ def test_doctor_counts_its_findings(
         ("generate", ["a"], {}),
         ("look", ["a"], {}),
         ("eval", [], {"long": "truncate"}),
+        ("tag", [], {"long": "error"}),
+        ("neighbours", ["a"], {"long": "error"}),
+        ("caption", ["a.png"], {"long": "error"}),
         ("export", ["out"], {"device": "cpu", "precision": "auto", "long": "error"}),
         ("doctor", [], {"device": "cpu", "precision": "float32", "long": "error"}),
     ],

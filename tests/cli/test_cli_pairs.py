@@ -73,6 +73,8 @@ def test_a_table_is_read_by_the_columns_of_training(regard: Regard, runs: Path) 
     Path("head.tsv").write_text("id\tfirst\tsecond\n1\tthe rain came\tthe sun came\n")
     Path("lines.tsv").write_text("the rain came\tthe sun came\n")
     answers = [regard("similarity", runs / "similarity", name).out for name in ("table.csv", "head.tsv", "lines.tsv")]
+    for name, line in (("table.csv", 2), ("head.tsv", 2), ("lines.tsv", 1)):  # the header is line 1
+        assert json.loads(regard("similarity", runs / "similarity", name, "--json").out)["line"] == line
     assert len(set(answers)) == 1
     both = regard("similarity", runs / "similarity", "the rain came", "the sun came", "--json")
     assert json.loads(both.out)["number"] == pytest.approx(float(answers[0]), abs=1e-4)

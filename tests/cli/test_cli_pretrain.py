@@ -128,7 +128,7 @@ def test_two_ranks_pretrain_as_one_that_accumulates(regard: Regard, tmp_path: Pa
     write(tmp_path)
     settings = ["train", "pretrain", "data.train=text.txt", *SMALL, *PLAN, "model.dropout=0", "plan.threads=1"]
     with _torchrun(*settings, "--out", "two", "--json", cwd=tmp_path) as process:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert main([*settings, "plan.accumulate=2", "--out", "one", "--json"]) == 0
     one, two = (

@@ -48,6 +48,8 @@ def test_seeds_need_a_folder_of_their_own(regard: Regard, opinions: list[str]) -
     assert said.code == 2
     assert "mine: has notes.txt, which is not of runs with --seeds; choose another --out" in said.err
     assert sorted(path.name for path in Path("mine").iterdir()) == ["notes.txt"]
+    Path("mine/notes.txt").rename("mine/.report.html.0.half")  # a killed process left it
+    assert regard("train", "classify", *opinions, "--seeds", "2", "--out", "mine").code == 0
 
 
 def test_seeds_and_a_baseline_are_refused(regard: Regard, tiny: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Showing recipes, and explaining gradients."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,3 +177,17 @@ def test_the_seed_decides_what_is_learnt_from() -> None:
 @pytest.mark.parametrize("length", [1, "x"])
 def test_explain_refuses_nonsense(regard: Regard, length: object) -> None:
     assert regard("explain", "gradients", f"length={length}").code == 2
+
+
+def test_a_log_with_damaged_lines_is_read(regard: Regard, trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    whole = json.loads(regard("show", run, "--json").out)
+    with (run / "metrics.jsonl").open("ab") as log:
+        log.write(b'5\n{"step": 9}\n{"kind": "val\n\xff\n')
+    assert json.loads(regard("show", run, "--json").out) == whole
+
+
+def test_options_that_would_be_ignored_are_refused(regard: Regard) -> None:
+    assert "--schedule and --json: " in regard("show", "dates", "--schedule", "--json").err
+    for options in (["--schedule"], ["--example"], ["--out", "page.html"]):
+        assert "are for one recipe; name it" in regard("show", *options).err

@@ -1,6 +1,7 @@
 """Averaged SGD with the non-monotonic trigger: the algorithm, and the run that evaluates and saves the mean."""
 
 import random
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,32 @@ def test_a_run_that_is_stopped_before_or_after_the_trigger_is_bit_equal(
         assert list(resumed)
         for file in ("weights.safetensors", "training/trainer.safetensors"):
             assert (out / LAST / file).read_bytes() == (straight / LAST / file).read_bytes(), file
+
+
+def test_an_interrupt_while_the_mean_takes_the_place_of_the_weights_waits(
+    recipe: Recipe, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, swap, evaluating = Run.evaluate, AveragedSgd.swap, []
+
+    def watched(run: Run, share: Any) -> Any:
+        evaluating.append(run.state.step)
+        return evaluate(run, share)
+
+    def pressed(optimizer: AveragedSgd) -> None:
+        swap(optimizer)
+        if optimizer.averaged and evaluating[-1] == 10:
+            evaluating.append(0)
+            signal.raise_signal(signal.SIGINT)
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "evaluate", watched)
+        patch.setattr(AveragedSgd, "swap", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe, out))
+    for file in ("weights.safetensors", "training/trainer.safetensors"):
+        saved = "steps/000010"
+        assert (out / saved / file).read_bytes() == (straight / saved / file).read_bytes(), file
 
 
 def test_the_mean_is_evaluated_and_saved_and_training_continues_the_other_weights(

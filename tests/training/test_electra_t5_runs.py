@@ -1,5 +1,6 @@
 """Runs of ELECTRA and T5: resumed, evaluated from disk, used by the verbs, and fine-tuned."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for family in SETTINGS:
         train(recipe(family, folder), folder / family)
     return {family: folder / family for family in SETTINGS}
+
+
+def test_the_generator_of_a_run_is_found_whatever_the_name_of_its_folder(runs: dict[str, Path], tmp_path: Path) -> None:
+    year = tmp_path / "2024"
+    shutil.copytree(runs["electra"], year)
+    scores = [
+        evaluate(load(path, "cpu", long="truncate"), [Text("the old dog sees a bird .")], ["loss"]).values["loss"]
+        for path in (runs["electra"] / "steps/000006", year, year / "steps/000006")
+    ]
+    assert scores[1:] == scores[:1] * 2
 
 
 @pytest.mark.parametrize("family", [*SETTINGS])

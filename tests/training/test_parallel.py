@@ -139,22 +139,23 @@ def _enter(rank: int, port: int, results: Any, what: Callable[..., list[Any]], g
 
 def _both(what: Callable[..., list[Any]], *given: Any) -> list[Any]:
     """What each of two ranks answers; None from one that died."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    pipes = [SPAWN.Pipe(duplex=False) for _ in range(2)]
-    processes = [SPAWN.Process(target=_enter, args=(rank, port, pipes[rank][1], what, given)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for _, sender in pipes:
-        sender.close()
-    answers = []
-    for process, (receiver, _) in zip(processes, pipes):
-        try:
-            answers.append(receiver.recv() if receiver.poll(60) else pytest.fail("a rank hangs"))
-        except EOFError:
-            answers.append(None)
-        process.join(30)
+    with socket.socket() as held:  # bound, so that no other process gets the port; a rank may still listen on it
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        pipes = [SPAWN.Pipe(duplex=False) for _ in range(2)]
+        processes = [SPAWN.Process(target=_enter, args=(rank, port, pipes[rank][1], what, given)) for rank in range(2)]
+        for process in processes:
+            process.start()
+        for _, sender in pipes:
+            sender.close()
+        answers = []
+        for process, (receiver, _) in zip(processes, pipes):
+            try:
+                answers.append(receiver.recv() if receiver.poll(600) else pytest.fail("a rank hangs"))
+            except EOFError:
+                answers.append(None)
+            process.join(600)
     return answers
 
 

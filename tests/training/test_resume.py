@@ -35,7 +35,7 @@ def test_killed_at_any_moment_a_run_resumes_bit_equal(recipe, tmp_path):
         ready = context.Event()
         process = context.Process(target=_work, args=(made, out, ready))
         process.start()
-        assert ready.wait(timeout=60)
+        assert ready.wait(timeout=600)
         return process
 
     straight, killed = tmp_path / "straight", tmp_path / "killed"
@@ -46,15 +46,19 @@ def test_killed_at_any_moment_a_run_resumes_bit_equal(recipe, tmp_path):
     assert process.exitcode == 0
 
     moments, steps = random.Random(11), set()
-    for _ in range(KILLS):
+    for number in range(KILLS):
+        before = read_pointer(killed, "latest")
         process = start(killed)
-        process.join(timeout=moments.uniform(0.0, 0.4) * whole)
+        saves = number % 2 == 0  # these kills come after a step was saved; on a busy machine, the others may all not
+        while saves and process.is_alive() and read_pointer(killed, "latest") == before:
+            process.join(timeout=0.001)
+        process.join(timeout=moments.uniform(0.0, 0.1 if saves else 0.4) * whole)
         process.kill()
         process.join()
         if read_pointer(killed, "latest"):
             resolve(killed)  # loadable, whatever the moment
             steps.add(read_pointer(killed, "latest"))
-    assert len(steps) > 1, "the kills did not fall into training"
+    assert len(steps) > 1
     last = start(killed)
     last.join()
     assert last.exitcode == 0

@@ -502,6 +502,23 @@ def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monk
     assert read_pointer(out, "best") == read_pointer(tmp_path / "straight", "best")
 
 
+def test_a_second_interrupt_waits_until_the_first_has_saved(recipe, tmp_path, monkeypatch):
+    """The processes of a ladder get Ctrl-C from the terminal, and SIGTERM from the first process."""
+    home, out = sys.modules["regard.training.run"], tmp_path / "run"
+    save = home.save
+
+    def pressed(run, state, *given):
+        if state.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return save(run, state, *given)
+
+    _Pressed(monkeypatch, n=4)
+    monkeypatch.setattr(home, "save", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        list(Run(recipe(), out))
+    assert read_pointer(out, "latest") == "000005"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch, number):
     before = signal.getsignal(number)

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from regard import UserError, embed, export, load
 from regard.verbs import Loaded
 from regard.verbs.pooling import Pooling, pooling_of, transformer_folder
-from regard.verbs.words import cut
 from tiny_public import bert, gpt2, transformers
 
 TEXTS = ["The grey heron", "", "rain fell on the tin roof all through the night", "a", "the old harbour door"]
@@ -123,17 +122,17 @@ def test_the_settings_of_sentence_transformers(tmp_path: Path, place: str) -> No
     np.testing.assert_allclose(found.vectors, F.normalize(states[:, 0], dim=-1), atol=1e-4)
     plain = embed(model, ["the grey"], "mean", normalise=False)
     assert np.linalg.norm(plain.vectors) != pytest.approx(1.0, abs=1e-3)
-    with pytest.raises(UserError, match="line 1: 6 tokens, but at most 4 are read"):
+    with pytest.raises(UserError, match="line 1: 6 tokens, but the model reads at most 4"):
         embed(load(transformer_folder(root), device="cpu"), ["rain fell on the tin roof"])
 
 
 def test_tokens_past_the_limit_are_cut() -> None:
     for long, kept in (("truncate", {5: [1, 2, 3], 3: [1, 2, 3], 2: [1, 2], 0: []}), ("window", {2: [2, 3], 0: []})):
         model: Any = SimpleNamespace(long=long)
-        assert {most: cut(model, [1, 2, 3], most, 1) for most in kept} == kept
-        assert cut(model, [1, 2, 3], None, 1) == [1, 2, 3]
-    with pytest.raises(UserError, match="line 7: 3 tokens, but at most 0 are read"):
-        cut(SimpleNamespace(long="error"), [1, 2, 3], 0, 7)  # type: ignore[arg-type]
+        assert {most: Loaded.cut(model, [1, 2, 3], most, "line 1") for most in kept} == kept
+        assert Loaded.cut(model, [1, 2, 3], None, "line 1") == [1, 2, 3]
+    with pytest.raises(UserError, match="line 7: 3 tokens, but the model reads at most 0"):
+        Loaded.cut(SimpleNamespace(long="error"), [1, 2, 3], 0, "line 7")  # type: ignore[arg-type]
 
 
 def test_the_prompt_is_the_default_one_if_there_is_one(tmp_path: Path) -> None:

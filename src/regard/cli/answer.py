@@ -1,15 +1,12 @@
 """`regard answer`: questions and passages in, spans of the passages out."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from regard.cli import options
 from regard.cli.lines import chunks, print_line
 from regard.errors import UserError
-
-if TYPE_CHECKING:
-    from regard.verbs.answering import Answered
 
 FileOfQuestions = Annotated[
     str | None,
@@ -63,6 +60,7 @@ def answer(
       regard answer runs/answer questions.jsonl --json > answers.jsonl
     """
     from regard.data.files import read_text
+    from regard.render.formatting import format_number
     from regard.verbs.answering import answer as answers
 
     if (file is None) == (question is None) or (question is None) != (passage is None):
@@ -76,13 +74,15 @@ def answer(
         asked = [(one, text) for one in question]
     else:
         asked = _questions(str(file), model.part_columns)
-    for number, (one, (text, _)) in enumerate(
-        zip(answers(model, asked, top, threshold, longest, batch_tokens), asked), 1
-    ):
+    found = answers(model, asked, top, threshold, longest, batch_tokens)
+    for number, (one, (text, _)) in enumerate(zip(found, asked), 1):
         if json:
             print_line({"line": number, "question": text, **vars(one)})
-        else:
-            _print(one, top)
+            continue
+        if one.start is None:
+            print_line(NONE, format_number(one.probability))
+        for span in one.spans[: top - (one.start is None)]:
+            print_line(span.text, format_number(span.probability), str(span.start), str(span.end), span.sentence)
 
 
 def _questions(file: str, columns: dict[str, str]) -> list[tuple[str, str]]:
@@ -98,12 +98,3 @@ def _questions(file: str, columns: dict[str, str]) -> list[tuple[str, str]]:
             raise UserError(f"{file}, line {line}: the question or the passage is empty; give both.")
         found.append((row["question"], row["passage"]))
     return found
-
-
-def _print(found: "Answered", top: int) -> None:
-    from regard.render.formatting import format_number
-
-    if found.start is None:
-        print_line(NONE, format_number(found.probability))
-    for one in found.spans[: top - (found.start is None)]:
-        print_line(one.text, format_number(one.probability), str(one.start), str(one.end), one.sentence)

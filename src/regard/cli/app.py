@@ -125,13 +125,15 @@ _GROUP = typer.main.get_command(app)  # built once: it takes longer than many co
 
 def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -> int:
     """Run one command; the exit code, as `regard.cli.main` returns it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed from the start (>&-): print(file=None) would write to the other one
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
     try:
         with added(kinds):
             code = _GROUP([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
-        if sys.stdout is not None:  # None: closed from the start (>&-)
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except typer.Abort:
         return INTERRUPTED

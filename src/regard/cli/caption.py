@@ -38,13 +38,13 @@ def caption(
         Path | None, typer.Option(help="With --extremes: another captioner, whose captions are shown below.")
     ] = None,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    *,
+    opening: options.Opening,
 ) -> None:
     """Describe images, and show where the model looked at each word.
 
-    Of one image, the terminal shows the caption and a grid for each word: the darker a cell, the more of it was read.
-    Of several images, each has one line: its name, a tab, its caption. The HTML is one file that opens offline: the
+    For one image, the terminal shows the caption and a grid for each word: the darker a cell, the more of it was read.
+    With several images, each has one line: its name, a tab, its caption. The HTML is one file that opens offline: the
     image under each word's weights, as a grid or smooth, with a slider for their opacity; the arrow keys step through
     the words. --json has the words, the grid and the weights of each word, row by row.
 
@@ -64,13 +64,13 @@ def caption(
             raise UserError("IMAGE: give one or more image files; or --extremes 8 for images of the recipe's own data.")
         if split is not None or beside is not None:
             raise UserError("--split and --beside: are for the recipe's own data; give --extremes 8, too.")
-        print_captions(options.opened(run, device, precision), images, search, target, out, json)
+        print_captions(opening.open(run), images, search, target, out, json)
         return
     if images or target is not None:
         raise UserError(f"--extremes {extremes}: describes the recipe's own data; leave out IMAGE and --target.")
     if out is None or out.suffix.lower() != ".html":
         raise UserError(f"--extremes {extremes}: is written as a page; give its name, as in: -o extremes.html")
-    models = [options.opened(each, device, precision) for each in (run, beside) if each is not None]
+    models = [opening.open(each) for each in (run, beside) if each is not None]
     _write_extremes(models, split, extremes, search, out, json)
 
 

@@ -79,7 +79,7 @@ def before_first_step(console: Console, place: Path | None = None) -> Iterator[N
         line = "stopped before the first step; nothing to save"
         with suppress(OSError, ValueError):
             if place:
-                line = f"stopped before another step; {place} stands at step {int((place / 'latest').read_text())}"
+                line = f"stopped before another step; {place} is at step {int((place / 'latest').read_text())}"
         console.out(f"\n{line}", highlight=False)
         raise typer.Exit(INTERRUPTED) from None
 

@@ -115,17 +115,18 @@ def evaluate(
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
     For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too; for a tagger,
-    those of each type of entity, and the wrong entities that it is surest of.
+    those of each type of entity, and the wrong entities with the highest probability.
 
-    An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
-    shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
-    reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
-    overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill every token of a
-    text is masked in turn, and a language model predicts it from one side or from both. With --substitution a model of
-    context2vec ranks words that could replace a word of a sentence; the sentences come with the library.
-    With --wordsim and --analogies word vectors are measured: the rank correlation (Spearman) of cosines with
-    judgements, and the right answers. With --prompt a language model classifies texts without training for it: labels
-    are ranked by the log-probability of their words after the prompt, which may show examples first (docs/prompt.md).
+    An example that is longer than the model's limit is cut; the number of such examples is printed. With --free-running
+    a second table shows exposure bias: how much worse the model is at each position when it reads its own tokens
+    instead of the reference. With --running a language model predicts every token of a text from the tokens before it,
+    in windows that overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill
+    every token of a text is masked in turn, and a language model predicts it from one side or from both. With
+    --substitution a model of context2vec ranks words that could replace a word of a sentence; the sentences come with
+    the library. With --wordsim and --analogies word vectors are measured: the rank correlation (Spearman) of cosines
+    with judgements, and the right answers. With --prompt a language model classifies texts without training for it:
+    labels are ranked by the log-probability of their words after the prompt, which may show examples first
+    (docs/prompt.md).
 
     \b
     Examples:

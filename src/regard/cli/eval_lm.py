@@ -84,13 +84,13 @@ def print_running(model: "Loaded", data: str, stride: int | None, batch_tokens: 
 
 def measure_fill(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "FillAccuracy":
     """--fill: the accuracy of `fill` on texts, or on windows of a running text."""
+    from regard.data.fields import running_field
     from regard.data.streams import encode_running, window_of
-    from regard.training.evaluate import running_text
     from regard.verbs.filling import fill_accuracy
 
     tokenizer = model.target_tokenizer.in_direction("forward")
     special, most = tokenizer.special_tokens, model.longest
-    if running_text(model) is not None:
+    if running_field(model.fields):
         (ids, _), window = encode_running(tokenizer, examples), window_of(model.recipe.data, most)  # type: ignore[union-attr]
         texts = [ids[at : at + window].tolist() for at in range(0, len(ids), window)]
     else:

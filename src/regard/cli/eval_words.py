@@ -69,7 +69,11 @@ def print_word_tests(model: "Loaded", measures: WordMeasures, data: str | None, 
     console = SafeConsole()
     if wordsim:
         rows = [
-            [each.name, _shown(each.spearman), f"{each.covered:,} of {each.pairs:,} ({each.coverage:.0%})"]
+            [
+                each.name,
+                "–" if each.spearman is None else f"{each.spearman:.3f}",
+                f"{each.covered:,} of {each.pairs:,} ({each.coverage:.0%})",
+            ]
             for each in similar
         ]
         console.print(grid(f"{model.path}: similarity of words", ["test", "Spearman", "pairs with vectors"], rows))
@@ -81,7 +85,3 @@ def print_word_tests(model: "Loaded", measures: WordMeasures, data: str | None, 
         ]
         title = f"{model.path}: analogies, answers among the first {min(count, len(table.words)):,} words"
         console.print(*([""] if wordsim else []), grid(title, ["section", "right", "questions with vectors"], rows))
-
-
-def _shown(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

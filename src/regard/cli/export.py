@@ -30,13 +30,11 @@ def export(
     """Write a model as other tools read it: config.json, weights, tokenizer files.
 
     The `transformers` library opens the directory with from_pretrained and gets the same numbers.
-    `sentence-transformers` opens a model that reads a text whole, with the pooling of `regard embed`.
-    `ctranslate2` is for
-    translation Transformers, and takes that package. `elmo` writes an ELMo in its public form, options.json and
-    lm_weights.hdf5, without its output layer; it takes the package h5py.
-    Word vectors are written as one file, which gensim reads:
-    with --to word2vec as text, or binary if the name ends in .bin; with --to glove as text without a first line. A name
-    that ends in .gz gives a compressed file.
+    `sentence-transformers` opens a model that reads a text whole, with the pooling of `regard embed`. `ctranslate2` is
+    for translation Transformers, and takes that package. `elmo` writes an ELMo in its public form, options.json and
+    lm_weights.hdf5, without its output layer; it takes the package h5py. Word vectors are written as one file, which
+    gensim reads: with --to word2vec as text, or binary if the name ends in .bin; with --to glove as text without a
+    first line. A name that ends in .gz gives a compressed file.
 
     \b
     Examples:

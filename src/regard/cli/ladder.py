@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.training.ladder.side_by_side import Climb
 
 MINUTES = 5.0  # of a cell of sequences
+Result = TypeVar("Result")
 
 What = Annotated[
     str,
@@ -75,7 +76,8 @@ def ladder(
     chosen so that parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that
     you give applies to every rung. Finished cells are kept: the same command continues where it stopped. The result is
     a table (mean ± standard deviation over the seeds, operations per token, seconds of training to a given quality and
-    to the best of the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
+    to the best value of the weakest rung with attention, published figures where there are any), ladder.json and
+    ladder.html.
 
     `sequences` is another ladder: RNN, GRU, LSTM, TCN and Transformer of equal size on the tasks of Bai et al. 2018
     (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after `sequences` name tasks and models;
@@ -209,19 +211,6 @@ def _rungs(recipe: "Recipe", settings: list[str], names: str | None) -> dict[str
     return {name: override(rung, plan, KINDS) for name, rung in wanted.items()}
 
 
-class Named(Protocol):
-    """A job of a ladder."""
-
-    @property
-    def name(self) -> str:
-        """As it is shown beside its progress."""
-        ...
-
-
-Job = TypeVar("Job", bound=Named)
-Result = TypeVar("Result")
-
-
 def _sequences(
     words: list[str],
     seeds: int,
@@ -282,8 +271,8 @@ def _names_and_settings(words: Sequence[str], own: tuple[str, ...]) -> tuple[lis
 
 
 def _results(
-    climb: "Climb[Job, Result]",
-    every: Iterable[Job],
+    climb: "Climb[Any, Result]",
+    every: Iterable[Any],
     total: int,
     processes: int,
     line: Callable[[Result], str],

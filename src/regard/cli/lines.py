@@ -162,6 +162,8 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False, column: str | 
     With `column`, a file may be a table: its texts are the cells of the column of this name or, if it is empty, of the
     column with a usual name. The unknown tokens are reported at the end.
     """
+    from regard.verbs.forced import fit_target
+
     unknown = UnknownCounter()
     rows = None if column is None else _table_rows({"text": column}, file)
     given = chunks(file) if rows is None else ((first, ["\t".join(row) for row in found]) for first, found in rows)
@@ -172,7 +174,10 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False, column: str | 
         unknown.count(model.tokenizer, model.read(sources, first), first)
         if paired:
             targets = [line.partition("\t")[2].partition("\t")[0].strip() for line in lines]
-            unknown.count(model.target_tokenizer, model.target_tokenizer.encode_batch(targets), first)
+            encoded = model.target_tokenizer.encode_batch(targets)
+            for number, ids in enumerate(encoded, first):
+                fit_target(model, ids, f"line {number}")
+            unknown.count(model.target_tokenizer, encoded, first)
         yield Chunk(first, lines, texts)
         sys.stdout.flush()
     unknown.report()
@@ -200,7 +205,7 @@ def part_chunks(model: "Loaded", file: str) -> Iterator[Chunk]:
 
 
 def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, list[list[str]]]]:
-    """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the number of the first.
+    """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the line of the first.
 
     A table has the columns that the model was trained on. The first line of a file of lines is a header if it has two
     or more cells and among them the names of all columns. A blank line has no cells.
@@ -211,8 +216,10 @@ def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, li
     places = None
     if ending(file) in NAMED:
         columns = with_choices(columns, first_cells(file))
-        records = [[cell.strip() for cell in row.values()] for _, row in read_table(file, columns, lists=("choices",))]
-        yield from ((at + 1, records[at : at + AHEAD]) for at in range(0, len(records), AHEAD))
+        records = list(read_table(file, columns, lists=("choices",)))
+        for at in range(0, len(records), AHEAD):
+            some = records[at : at + AHEAD]
+            yield some[0][0], [[cell.strip() for cell in row.values()] for _, row in some]
         return
     for first, lines in chunks(file):
         rows = [[cell.strip() for cell in line.split("\t")] if line.strip() else [] for line in lines]

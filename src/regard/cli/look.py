@@ -32,7 +32,9 @@ Lines = Annotated[bool, typer.Option("--lines", help="In .svg: two columns joine
 Data = Annotated[
     Path | None, typer.Option(help="For model=kim, instead of TEXT: the strongest n-grams in the texts of a file.")
 ]
-Top = Annotated[int, typer.Option(min=1, help="With --data: how many n-grams of each filter are shown.")]
+Top = Annotated[
+    int | None, typer.Option(min=1, help="With --data: how many n-grams of each filter are shown. Default: 5.")
+]
 
 
 def look(
@@ -47,7 +49,7 @@ def look(
     head: Head = None,
     lines: Lines = False,
     data: Data = None,
-    top: Top = 5,
+    top: Top = None,
     json: options.Json = False,
     long: options.Long = "error",
     *,
@@ -92,6 +94,8 @@ def look(
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
+    if top is not None and data is None:
+        raise UserError(f"--top {top}: is the number of n-grams from --data FILE; add that, or leave it out.")
     model = opening.open(run, long)
     chosen = {"--part": part, "--layer": layer, "--head": head, "--lines": lines or None}
     if model.reads_images:
@@ -104,15 +108,17 @@ def look(
         raise UserError(f"{second!r:.60}: {model.kind} reads one text; leave the second one out.")
     given = text if second is None else (text, second)
     if model.module.config.filter_sizes:
-        _refuse(f"{run}: has filters and no attention", {**chosen, "--target": target})
+        _refuse(f"{run}: has filters and no attention", {**chosen, "--target": target, "--beam": beam > 1 or None})
         if data is None:
             _look_filters(model, given, out, json)
         elif text or out is not None:
             raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
         else:
-            _print_ngrams(model, data, top, json)
+            _print_ngrams(model, data, top or 5, json)
         return
     _refuse(f"{run}: {model.kind} without filters over n-grams", {"--data": data})
+    if model.source_tokenizer is None:
+        _refuse(f"{run}: {model.kind}, which reads the text and searches for none", {"--beam": beam > 1 or None})
     view = verbs.look(model, given, target, beam, part, layer)
     unknown = UnknownCounter()
     unknown.count(model.tokenizer, model.tokenizer.encode_batch([f"{text} {second or ''}"]), first=1)

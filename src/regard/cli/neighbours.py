@@ -32,7 +32,8 @@ def neighbours(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="With --text: write a page, one .html file.")] = None,
     json: options.Json = False,
-    device: options.Device = "auto",
+    *,
+    opening: options.Opening,
 ) -> None:
     """The words nearest to a word, or with --text its nearest occurrences in sentences, by the cosine of vectors.
 
@@ -59,13 +60,13 @@ def neighbours(
     from regard.render.formatting import format_distinct
 
     if text is not None:
-        _print_occurrences(options.opened(run, device), " ".join(question or []), text, top, out, json)
+        _print_occurrences(opening.open(run), " ".join(question or []), text, top, out, json)
         return
     if out is not None:
         raise UserError(f"--out {out}: the page shows occurrences of a word; give --text FILE too, or leave it out.")
     if not question:
         raise UserError(f"neighbours: give a word, such as: regard neighbours {run} river")
-    model = options.opened(run, device)
+    model = opening.open(run)
     config = model.module.config
     if model.task.head != "words" and not (model.reads_images or config.reads_words or config.numbers):
         sentence = shlex.quote(f"… *{question[0]}* …")

@@ -67,14 +67,14 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
 
 
 def _started(event: Started) -> str:
-    onward = f"onward from step {event.step}, " if event.step else ""
+    before = f"resumed at step {event.step}, " if event.step else ""
     if event.over:
-        onward = f"finished at step {event.step} (plan.{event.over}), only evaluated again: "
+        before = f"finished at step {event.step} (plan.{event.over}), only evaluated again: "
     place = event.device if event.ranks == 1 else f"{event.ranks} ranks, this one on {event.device}"
     dropped = f", {event.dropped:,} too long" if event.dropped else ""
     what = "a model of counts" if event.counts else f"{size(event.parameters)} parameters"
     return (
-        f"{event.path}: {onward}{what} on {place} ({event.precision}), "
+        f"{event.path}: {before}{what} on {place} ({event.precision}), "
         f"{many(event.examples, 'example', 'examples')}{dropped}, {many(event.epoch, 'batch', 'batches')} of "
         f"{many(event.shapes, 'shape', 'shapes')}"
         + ("" if event.vectors is None else f", word vectors for {event.vectors:.1%} of the vocabulary")

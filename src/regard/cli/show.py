@@ -56,8 +56,9 @@ def show(
 ) -> None:
     """List the recipes, or every setting of one: its value, the values that are allowed, what it does.
 
-    Every setting can be changed on the command line of train, as in plan.steps=400; here too, to see what comes of it.
-    Of a run, its step and newest scores come first, then the settings that differ from its recipe, then all of them.
+    Every setting can be changed on the command line of train, as in plan.steps=400, and here, to see its effect on the
+    others. For a run, the step and the newest scores come first, then the settings that differ from its recipe, then
+    all settings.
 
     \b
     Examples:
@@ -73,7 +74,11 @@ def show(
     from regard.stored import stored_recipe
 
     console, kinds = SafeConsole(), all_kinds()
+    if schedule and json:
+        raise UserError("--schedule and --json: the learning rate is drawn as text; give one of them.")
     if name is None:
+        if schedule or example or out is not None:
+            raise UserError("--schedule, --example and --out: are for one recipe; name it, as in: regard show dates")
         recipes = {name: make() for name, make in kinds["recipe"].items()}
         tasks = {name: find_task(recipe, kinds) for name, recipe in recipes.items()}
         if json:

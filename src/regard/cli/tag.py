@@ -24,8 +24,8 @@ def tag(
     file: options.File = "-",
     tokens: Given = None,
     json: options.Json = False,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
+    *,
+    opening: options.Opening,
     batch_tokens: options.BatchTokens = 8192,
 ) -> None:
     """Find the entities of each line of a text: line, start, end, type, probability and text, one entity on a line.
@@ -47,7 +47,7 @@ def tag(
     from regard.verbs.tagging import tag as tag_texts
     from regard.verbs.tagging import tag_names, tag_words
 
-    model = options.opened(run, device, precision)
+    model = opening.open(run)
     model.expect("tag", model.predicts("tag") and not model.module.config.numbers)
     if tokens is None:
         named = names_entities(tag_names(model))

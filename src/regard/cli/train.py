@@ -83,7 +83,8 @@ def train(
 
     from=DIR starts from the weights of another run, or of a public checkpoint, whose tokenizers and model settings come
     with them; its body may be put under the head of another task. The run is a directory that survives a kill at any
-    moment; Ctrl-C saves. In the end come the score, some examples with their attention, and a report in one HTML file.
+    moment; Ctrl-C saves. At the end, the score and some examples with their attention are printed, and a report is
+    written: one HTML file.
 
     \b
     Examples:
@@ -280,7 +281,7 @@ def _seeded(job: Job, seeds: int) -> dict[str, Job]:
 
     found, plan = dict[str, Job](), job.recipe.plan
     there = [path.name for path in job.out.iterdir()] if job.out.is_dir() else []
-    if other := [name for name in there if not name.startswith("seed-") and name != "report.html"]:
+    if other := [name for name in there if not name.startswith((".", "seed-")) and name != "report.html"]:
         raise UserError(f"{job.out}: has {min(other)}, which is not of runs with --seeds; choose another --out.")
     for seed in range(plan.seed, plan.seed + seeds):
         out = job.out / f"seed-{seed}"

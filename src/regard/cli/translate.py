@@ -27,8 +27,8 @@ def translate(
 
     A blank line is answered by a blank line. With --nbest every answer has a line of its own: text, tab, score; with
     --align its links (source-target, from 0) follow after a tab. A score is the mean natural logarithm of the tokens'
-    probabilities, or as --penalty sets it; --json has more, such as whether an answer "ended" or met the --limit. With
-    --align its "links" join the "unit", words or pieces (tokens); "words" and "pieces" both have their weights.
+    probabilities, or as --penalty sets it; --json has more, such as whether an answer "ended" or reached the --limit.
+    With --align its "links" join the "unit", words or pieces (tokens); "words" and "pieces" both have their weights.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from regard.alignment import merge
 from regard.class_scores import Flags
 from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
-from regard.data.fields import TextField, running_field
+from regard.data.fields import running_field
 from regard.data.flat import Row, Rows, Values
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, rows_in_order, window_of
 from regard.decode import Penalty
@@ -145,8 +145,8 @@ def own_module(model: Loaded) -> nn.Module | None:
         return None
     own: nn.Module | None = model.recipe.objective.modules(model.module, model.fields)
     if own is not None:
-        step = model.path if model.path.name.isdecimal() else model.path / "steps" / f"{model.step:06d}"
-        tensors = load_tensors(step / TRAINER)
+        step = model.path / "steps" / f"{model.step:06d}"
+        tensors = load_tensors((step if step.is_dir() else model.path) / TRAINER)  # the path of a run, or of a step
         own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
     return own and own.to(next(model.module.parameters())).eval()
 
@@ -171,7 +171,7 @@ def outputs(
 ) -> tuple[Floats, Values]:
     """The outputs of a model with one prediction per example, numbers (N,) or logits (N, C), and the targets."""
     rows = encoded(model, examples)
-    groups = list(grouped([max(map(_places, row.values())) for row in rows], batch_tokens))
+    lengths = [max(map(_places, row.values())) for row in rows]
 
     @torch.no_grad()
     def work(group: list[int]) -> list[list[list[float]]]:
@@ -184,7 +184,7 @@ def outputs(
             found, right = torch.cosine_similarity(first, second), batch["numbers"]
         return [list(pair) for pair in zip(found.tolist(), right.tolist())]
 
-    found, targets = zip(*_in_place(groups, share(groups, work)))
+    found, targets = zip(*_shared(grouped(lengths, batch_tokens), work, share))
     return np.array(found), np.array(targets)
 
 
@@ -195,8 +195,7 @@ def _tags(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Shar
     def work(group: list[int]) -> list[list[str]]:
         return word_tags(model, [texts[place] for place in group], batch_tokens)
 
-    groups = list(grouped([len(text.split()) for text in texts], batch_tokens))
-    return _in_place(groups, share(groups, work))
+    return _shared(grouped([len(text.split()) for text in texts], batch_tokens), work, share)
 
 
 def _answers(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Share) -> list[str]:
@@ -206,8 +205,7 @@ def _answers(model: Loaded, examples: Sequence[Any], batch_tokens: int, share: S
         some = [(examples[place].question, examples[place].passage) for place in group]
         return [one.text for one in answer(model, some, batch_tokens=batch_tokens)]
 
-    groups = [range(first, min(first + QUESTIONS, len(examples))) for first in range(0, len(examples), QUESTIONS)]
-    return _in_place(groups, share(groups, work))
+    return _shared(_in_turn(len(examples), QUESTIONS), work, share)
 
 
 def _one_class(logits: Floats, classes: Values, threshold: float) -> tuple[Flags, Flags]:
@@ -271,12 +269,6 @@ def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int
     return (batch for lane in _lanes(model, examples, batch_tokens, None) for batch in lane)
 
 
-def running_text(model: Loaded) -> TextField | None:
-    """The text field of a model that was trained on running text."""
-    _, field = running_field(model.fields) or ("", None)
-    return field
-
-
 def _captions(
     model: Loaded, examples: Sequence[Any], beam: int, penalty: Penalty | float, batch_tokens: int, share: Share
 ) -> list[str]:
@@ -286,8 +278,7 @@ def _captions(
         images = [examples[place].image for place in group]
         return [one.text for one in caption(model, images, beam, penalty, align=False)]
 
-    groups = _image_groups(examples)
-    return _in_place(groups, share(groups, work))
+    return _shared(_in_turn(len(examples), AT_ONCE), work, share)
 
 
 def _image_attention(model: Loaded, examples: Sequence[Any], share: Share) -> list[Floats]:
@@ -298,13 +289,7 @@ def _image_attention(model: Loaded, examples: Sequence[Any], share: Share) -> li
         found = caption(model, [one.image for one in some], targets=[one.target for one in some])
         return [one.weights.reshape(-1, *one.grid).tolist() for one in found if one.weights is not None]
 
-    groups = _image_groups(examples)
-    return [np.array(table) for table in _in_place(groups, share(groups, work))]
-
-
-def _image_groups(examples: Sequence[Any]) -> list[range]:
-    """The examples in groups of images that are read at once."""
-    return [range(first, min(first + AT_ONCE, len(examples))) for first in range(0, len(examples), AT_ONCE)]
+    return [np.array(table) for table in _shared(_in_turn(len(examples), AT_ONCE), work, share)]
 
 
 def _translations(
@@ -318,8 +303,7 @@ def _translations(
         best = translate(model, some, beam, penalty=penalty, align=False, batch_tokens=batch_tokens)
         return [one.text for one in best]
 
-    groups = list(grouped([len(ids) for ids in model.read(sources)], batch_tokens // beam))
-    return _in_place(groups, share(groups, work))
+    return _shared(grouped([len(ids) for ids in model.read(sources)], batch_tokens // beam), work, share)
 
 
 def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int, share: Share) -> list[Floats]:
@@ -347,14 +331,20 @@ def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int, share
             tables.append(table.tolist())
         return tables
 
-    groups = list(grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens))
-    return [np.array(table) for table in _in_place(groups, share(groups, work))]
+    lengths = [max(len(source), len(target) + 1) for source, target in pairs]
+    return [np.array(table) for table in _shared(grouped(lengths, batch_tokens), work, share)]
 
 
-def _in_place(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]]) -> list[Any]:
-    """The results of the rows of all groups, in the order of the rows."""
-    found = {row: one for group, some in zip(groups, results) for row, one in zip(group, some)}
+def _shared(groups: Iterable[Sequence[int]], work: Callable[[Any], list[Any]], share: Share) -> list[Any]:
+    """What `work` gives for the rows of each group, in the order of the rows; `share` divides the groups."""
+    every = list(groups)
+    found = {row: one for group, some in zip(every, share(every, work)) for row, one in zip(group, some)}
     return [found[row] for row in sorted(found)]
+
+
+def _in_turn(count: int, size: int) -> list[range]:
+    """The rows in their order, in groups of this size."""
+    return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 def _has_comparable_links(model: Loaded, example: Any) -> bool:
@@ -386,7 +376,7 @@ def task_scores(
 
 def truncated(model: Loaded, examples: Sequence[Any]) -> int:
     """The number of examples that are longer than the model's context, of which only the beginning is evaluated."""
-    if running_text(model) is not None or model.longest is None:
+    if running_field(model.fields) or model.longest is None:
         return 0
     full, shortened = model.encode(pieces(model, examples)), encoded(model, examples)
     return sum(any(len(a[name]) != len(b[name]) for name in a) for a, b in zip(full, shortened))

@@ -52,13 +52,13 @@ class SignalGuard:
 
     @contextmanager
     def immediate(self) -> Iterator[None]:
-        """The block is interrupted at once."""
-        self._delaying = False
+        """The block is interrupted at once, also inside a `delayed` block."""
+        before, self._delaying = self._delaying, False
         try:
             self._raise_if_requested()
             yield
         finally:
-            self._delaying = self._always_delay
+            self._delaying = before
 
     def _raise_if_requested(self) -> None:
         if self.requested:

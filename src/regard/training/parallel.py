@@ -151,7 +151,7 @@ class Ranks:
         dist.all_gather(sizes, torch.tensor([len(data)]), group=self.slow_group)
         parts = [data.new_empty(max(map(int, sizes))) for _ in sizes]
         dist.all_gather(parts, nn.functional.pad(data, (0, len(parts[0]) - len(data))), group=self.slow_group)
-        return [json.loads(bytes(part[: int(size)].tolist())) for part, size in zip(parts, sizes)]
+        return [json.loads(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes)]
 
     def gather_tensors(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
         """The tensors of every rank, in the order of the ranks; empty except on the first rank.

@@ -181,11 +181,12 @@ class Run:
             except (KeyboardInterrupt, GeneratorExit, RuntimeError, MemoryError) as stop:
                 if isinstance(stop, RuntimeError) and not is_out_of_memory(stop):
                     raise
-                together = isinstance(stop, KeyboardInterrupt) or not self.ranks.several
-                if together and 0 <= self.saved < self.state.step:  # else the directory may have another run
-                    if self._last is not None:  # a GPU reports a bad step one step later: its states are not saved
-                        require_finite(self._last, self.recipe.plan)
-                    self._save()
+                with guard.delayed():  # a second interrupt waits for the save
+                    together = isinstance(stop, KeyboardInterrupt) or not self.ranks.several
+                    if together and 0 <= self.saved < self.state.step:  # else the directory may have another run
+                        if self._last is not None:  # a GPU reports a bad step one step later: its states are not saved
+                            require_finite(self._last, self.recipe.plan)
+                        self._save()
                 raise
             except RankLost as error:
                 cure = 'continue it with --resume (in Python: existing="resume")'
@@ -302,7 +303,8 @@ class Run:
             yield saved
             return
         training = self.state.seconds - self.state.evaluating
-        scores = self.evaluate(partial(self.ranks.share, immediate=guard.immediate))
+        with guard.delayed():  # but for the work of `share`: the weights and their mean are not exchanged in part
+            scores = self.evaluate(partial(self.ranks.share, immediate=guard.immediate))
         with guard.delayed():  # the log line and the state must agree
             if isinstance(self.trainer, AveragesWeights):
                 self.trainer.evaluated(scores.values["loss"])

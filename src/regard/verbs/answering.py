@@ -13,7 +13,7 @@ from regard.data.answers import IN_PASSAGE, AnsweredField, AnswerText, windows
 from regard.data.batches import collate
 from regard.data.example import Question
 from regard.errors import UserError
-from regard.recording import attentions, pause_recording
+from regard.recording import active_tape, pause_recording
 from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, in_batches, joined_axes, record_rows
 from regard.verbs.loaded import Loaded
 
@@ -143,7 +143,7 @@ def _window_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_
     assert isinstance(field, AnswerText)
     rows = model.encode(asked, model.longest)
     places = field.tokenizer.offsets([one.passage for one in asked])
-    if any(module.recorder is not None for module in attentions(model.module).values()):
+    if active_tape(model.module) is not None:
         items = [axes for one, row in zip(asked, rows) for axes in joined_axes(model, one.text[:2], row["text"])]
         record_rows(model, rows, items, batch_tokens)
 

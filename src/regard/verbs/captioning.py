@@ -1,5 +1,6 @@
 """Caption: search for the best description of each image, with the attention to the image at each word."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,16 +11,16 @@ import numpy as np
 import torch
 
 from regard.alignment import merge
-from regard.data.batches import Batch, collate
+from regard.data.batches import collate
 from regard.data.fields import TargetText
-from regard.data.flat import Values
+from regard.data.flat import Row, Values
 from regard.data.images import read_picture
 from regard.decode import Penalty
 from regard.errors import UserError
 from regard.models.parts import path_of
 from regard.recording import Axes, active_tape, pause_recording, record
 from regard.render.image_view import ImageView
-from regard.verbs.forced import Floats, aligning, fit_target
+from regard.verbs.forced import Floats, aligning, fit_target, record_rows
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import Search, best_targets
 
@@ -101,7 +102,7 @@ def _given(model: Loaded, images: Sequence[Any], pixels: list[Values], targets: 
     """Given captions of a batch of images, by teacher forcing."""
     tokenizer = model.target_tokenizer
     tokens = [fit_target(model, ids, "target") for ids in tokenizer.encode_batch([text.strip() for text in targets])]
-    name, batch = aligning(model), _batch(model, pixels, tokens)
+    name, batch = aligning(model), collate(_rows(model, pixels, tokens), model.task)
     with record(model.module, () if name is None else (path_of(name),)) as tape:
         logits = model.module(batch.to(model.device)).float().log_softmax(-1).cpu()  # (B, T, V)
     found = []
@@ -128,26 +129,19 @@ def _captioned(
     return Caption(image, text, score, logp, ended, tokens, logps, text.split(), weights, grid, model.about)
 
 
-def _batch(model: Loaded, pixels: list[Values], tokens: list[list[int]]) -> Batch:
-    """The batch of images and captions."""
+def _rows(model: Loaded, pixels: list[Values], tokens: list[list[int]]) -> list[Row]:
+    """The rows of images and captions."""
     field = model.fields["target"]
     assert isinstance(field, TargetText)
-    rows = [{"image": one, "target": np.asarray(field.wrap(ids), np.int64)} for one, ids in zip(pixels, tokens)]
-    return collate(rows, model.task)
+    return [{"image": one, "target": np.asarray(field.wrap(ids), np.int64)} for one, ids in zip(pixels, tokens)]
 
 
 def _record(model: Loaded, found: Sequence[Caption]) -> None:
     """One pass of teacher forcing over all captions, with the labels of its rows and cells, if the caller records."""
-    tape = active_tape(model.module)
-    if tape is None or not found:
+    if active_tape(model.module) is None or not found:
         return
-    if len(tape):
-        raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
     pixels = [np.asarray(one) for one in model.fields["image"].encode([one.image for one in found])]
-    with model.autocast():
-        model.module(_batch(model, pixels, [one.tokens for one in found]).to(model.device))
     rows, columns = found[0].grid
     cells = [f"{row},{column}" for row in range(rows) for column in range(columns)]
-    for one in found:
-        _, pieces = model.captions([], one.tokens)
-        tape.captions.append({name: Axes(pieces, cells, "cross") for name in tape})
+    items = [{"cross": Axes(model.captions([], one.tokens)[1], cells, "cross")} for one in found]
+    record_rows(model, _rows(model, pixels, [one.tokens for one in found]), items, batch_tokens=math.inf)

@@ -15,7 +15,7 @@ from regard.models import reads_whole
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
-from regard.verbs.words import Vectors, check_layers, cut, embed_words, ends, layer_states
+from regard.verbs.words import Vectors, check_layers, embed_words, ends, layer_states
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> 
     before, after = ends(model)
     limits = [limit for limit in (pooling.longest, model.longest) if limit is not None]
     most = min(limits, default=None) and max(min(limits) - len(before) - len(after), 0)
-    return [[*before, *cut(model, ids, most, number), *after] for number, ids in enumerate(tokens, first)]
+    return [[*before, *model.cut(ids, most, f"line {number}"), *after] for number, ids in enumerate(tokens, first)]
 
 
 def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:

@@ -129,7 +129,7 @@ def _average(model: Loaded, count: int) -> Loaded:
         found = f"{model.path} is a public checkpoint; only a run has steps to average"
         raise UserError(f"--average {count} (in Python: average): {found}.")
     module = model.module.config.build()
-    weights = averaged(run_of(resolve(model.path)), count)
+    weights = averaged(run_of(resolve(model.path)), count, model.kinds)
     check_weights(module.state_dict(), weights, model.path)
     module.load_state_dict(weights)
     return replace(model, module=module.to(model.device).eval())
@@ -210,10 +210,16 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
     if model.module.config.causal:
         write_json(folder / f"{GENERATION}.json", generation or _generation(model, settings))
     _write_tokenizers(model, folder)
-    for name, content in (sentence_files(model.path) if model.public is not None else {}).items():
+    if model.public is not None:
+        _write_settings(folder, sentence_files(model.path))
+    return kind
+
+
+def _write_settings(folder: Path, files: Mapping[str, Any]) -> None:
+    """Write files of settings by their names, which may have a folder."""
+    for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         write_json(folder / name, content)
-    return kind
 
 
 def _to_sentence_transformers(model: Loaded, folder: Path) -> str:
@@ -232,10 +238,7 @@ def _to_sentence_transformers(model: Loaded, folder: Path) -> str:
     _write_tokenizers(model, folder)
     longest = min((limit for limit in (pooling.longest, model.longest) if limit is not None), default=None)
     files = sentence_files(model.path) if model.public is not None else {}
-    files |= sentence_settings(replace(pooling, longest=longest), config.width)
-    for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        write_json(folder / name, content)
+    _write_settings(folder, files | sentence_settings(replace(pooling, longest=longest), config.width))
     return kind
 
 

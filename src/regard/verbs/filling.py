@@ -173,15 +173,12 @@ def _ranked(tokenizer: Tokenizer, probabilities: Tensor, top: int) -> list[list[
     spelt = min(tokenizer.size, probabilities.shape[-1])  # a vocabulary may be padded to a round number
     best, tokens = probabilities[:, :spelt].topk(min(top, spelt), dim=-1)
     return [
-        [_guess(tokenizer, token, chance) for token, chance in zip(row, chances)]
+        [  # the text of a special token is empty: it is shown by its piece
+            Guess(tokenizer.decode([token]).strip() or piece, piece, token, chance)
+            for token, piece, chance in zip(row, tokenizer.pieces(row), chances)
+        ]
         for row, chances in zip(tokens.tolist(), best.tolist())
     ]
-
-
-def _guess(tokenizer: Tokenizer, token: int, chance: float) -> Guess:
-    """A token as text and as a piece; a special token, whose text is empty, by its piece."""
-    (piece,) = tokenizer.pieces([token])
-    return Guess(tokenizer.decode([token]).strip() or piece, piece, token, chance)
 
 
 def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list[Guess]]) -> str:

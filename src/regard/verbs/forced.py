@@ -27,7 +27,7 @@ from regard.models.parts import parts, path_of, source_reads
 from regard.objectives.guided import TrainsAlignment
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
-from regard.recording import Axes, attentions, pause_recording, record
+from regard.recording import Axes, active_tape, attentions, pause_recording, record
 from regard.render.view_data import Unknown
 from regard.verbs.loaded import LONG_CURE, IdPair, Loaded
 
@@ -116,7 +116,7 @@ def token_logps(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int = BATC
 
 def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
     """The tokens of a target that fit the model's positions; longer ones are refused or truncated, see `model.long`."""
-    most = target_limit(model)
+    most = model.module.config.longest_target
     if most is None or len(tokens) < most:  # eos is a token of the target, too
         return tokens
     if model.long == "error":
@@ -124,11 +124,6 @@ def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
             f"{place}: a target of {len(tokens)} tokens, but the model generates at most {most - 1}; {LONG_CURE}"
         )
     return tokens[: most - 1]
-
-
-def target_limit(model: Loaded) -> int | None:
-    """The most tokens of a target, eos included; None: no limit."""
-    return model.module.config.longest_target
 
 
 def _force_all(
@@ -211,14 +206,13 @@ def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> 
     The verb's own batches, in another order, are not recorded, so item i of the tape is pair i. A tape holds one batch:
     pairs that do not fit in one are refused, and so is a second pass.
     """
-    recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
-    if recorders and pairs:
+    if active_tape(model.module) is not None:
         encoded = [row_of(model, pair) for pair in pairs]
         record_rows(model, encoded, [axes(model, pair) for pair in pairs], batch_tokens)
 
 
 @torch.no_grad()
-def record_rows(model: Loaded, encoded: Sequence[Row], items: Sequence[dict[str, Axes]], batch_tokens: int) -> None:
+def record_rows(model: Loaded, encoded: Sequence[Row], items: Sequence[dict[str, Axes]], batch_tokens: float) -> None:
     """Record one batch of these rows, with the axes of each of their texts, if the caller records the model."""
     recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
     if not recorders or not encoded:

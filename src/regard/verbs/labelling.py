@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.data.batches import collate
 from regard.data.fields import LabelField
 from regard.errors import UserError
-from regard.recording import pause_recording
+from regard.recording import active_tape, pause_recording
 from regard.verbs.embedding import cosines
 from regard.verbs.forced import (
     BATCH_TOKENS,
@@ -138,8 +138,9 @@ def _outputs(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) 
         values = joined_values(model, texts)
         arrays = model.read_joined(values)
         inputs = joined_rows(model, arrays)
-        items = [axes for value, array in zip(values, arrays) for axes in joined_axes(model, value, array)]
-        record_rows(model, inputs, items, batch_tokens)
+        if active_tape(model.module) is not None:
+            items = [axes for value, array in zip(values, arrays) for axes in joined_axes(model, value, array)]
+            record_rows(model, inputs, items, batch_tokens)
         sizes = [array[..., 0].size for array in arrays]
 
     def read(rows: list[int]) -> Tensor:

@@ -359,13 +359,16 @@ class Loaded:
         special_tokens = self.tokenizer.special_tokens
         whole = reads_whole(self.module.config)
         around = len(special_tokens.wrap_input([])) if whole else int(special_tokens.bos is not None)
-        most = None if self.longest is None else self.longest - around
+        why = f" (a context of {self.longest}, of which {around} for special tokens)" if around else ""
+        return self.cut(tokens, None if self.longest is None else max(self.longest - around, 0), place, why)
+
+    def cut(self, tokens: list[int], most: int | None, place: str, why: str = "") -> list[int]:
+        """At most `most` tokens; `long` decides whether the rest is cut or refused, with `why` in the message."""
         if most is None or len(tokens) <= most:
             return tokens
         if self.long == "error":
-            why = f" (a context of {self.longest}, of which {around} for special tokens)" if around else ""
             raise UserError(f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; {LONG_CURE}")
-        return tokens[:most] if self.long == "truncate" else tokens[-most:]
+        return tokens[:most] if self.long == "truncate" else tokens[len(tokens) - most :]
 
     def captions(self, source: list[int], target: list[int]) -> tuple[list[str], list[str]]:
         """The labels of the columns (source) and rows (target and eos) of an alignment."""

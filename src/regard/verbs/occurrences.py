@@ -53,22 +53,20 @@ def occurrences_of(word: str, texts: Sequence[str]) -> list[Occurrence]:
 
 
 @torch.no_grad()
-def occurrence_layers(
-    model: Loaded, occurrences: Sequence[Occurrence], batch_tokens: int = BATCH_TOKENS
-) -> tuple[Tensor, ...]:
+def occurrence_layers(model: Loaded, occurrences: Sequence[Occurrence]) -> tuple[Tensor, ...]:
     """The vectors (N, D) of N occurrences in every layer, the input embeddings first; of a translator, in its encoder.
 
     A text that is longer than the context is cut around the word.
     """
     model.expect("give vectors of words", not model.reads_images)
     if model.module.config.characters:
-        return _word_layers(model, occurrences, batch_tokens)
+        return _word_layers(model, occurrences)
     before, after = ends(model)
     most = None if model.longest is None else model.longest - len(before) - len(after)
     ids, places = zip(*(_tokens(model, one, most) for one in occurrences)) if occurrences else ((), ())
     lines = [[*before, *tokens, *after] for tokens in ids]
     found: list[tuple[Tensor, ...]] = [()] * len(lines)
-    for rows in grouped([len(line) for line in lines], batch_tokens):
+    for rows in grouped([len(line) for line in lines], BATCH_TOKENS):
         tokens, _, visible = padded(model, [lines[row] for row in rows])
         with pause_recording(model.module), model.autocast():
             layers = cast(GivesLayers, model.module).layers(tokens, visible)
@@ -78,10 +76,10 @@ def occurrence_layers(
     return tuple(torch.stack(each) for each in zip(*found))
 
 
-def _word_layers(model: Loaded, occurrences: Sequence[Occurrence], batch_tokens: int) -> tuple[Tensor, ...]:
+def _word_layers(model: Loaded, occurrences: Sequence[Occurrence]) -> tuple[Tensor, ...]:
     """The same of a model that reads the characters of words, which are the parts of a text between spaces."""
     rows = []
-    lines = embed_words(model, [one.text for one in occurrences], "all", batch_tokens=batch_tokens)
+    lines = embed_words(model, [one.text for one in occurrences], "all")
     for one, line in zip(occurrences, lines):
         places = [at for at, (start, end) in enumerate(line.spans) if start < one.end and one.start < end]
         rows.append(torch.from_numpy(line.vectors[places]).mean(0))  # (layers, D); "new york" is two words
@@ -119,16 +117,15 @@ def nearest_occurrences(
     return [NearOccurrence(occurrences[at], cosine) for at, cosine in best]
 
 
-def project(vectors: Tensor, axes: int = 2) -> tuple[Tensor, Tensor]:
-    """The coordinates (N, axes) of vectors (N, D) on their first principal components, and their parts of the variance.
+def project(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The coordinates (N, 2) of vectors (N, D) on their first principal components, and their parts of the variance.
 
     The sign of an axis is arbitrary; here the coordinate with the largest absolute value is positive.
     """
     centred = vectors.double() - vectors.double().mean(0)
     left, values, _ = torch.linalg.svd(centred, full_matrices=False)
     variance = values.square() / values.square().sum().clamp(min=1e-30)
-    missing = max(0, axes - len(values))
-    found, parts = (F.pad(each, (0, missing))[..., :axes] for each in (left * values, variance))
+    found, parts = (F.pad(each, (0, max(0, 2 - len(values))))[..., :2] for each in (left * values, variance))
     largest = found.gather(0, found.abs().argmax(0, keepdim=True))
     return found * torch.where(largest < 0, -1.0, 1.0), parts
 

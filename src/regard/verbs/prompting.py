@@ -197,8 +197,7 @@ def _encode_texts(
     for at in range(0, len(wholes), count):
         some = wholes[at : at + count]
         shared = _shared(some)
-        same = [(*model.opening, *some[0][:shared]), *(tuple(ids[shared:]) for ids in some[1:])]
-        found.append((list(same[0]), tuple(same[1:])))
+        found.append(([*model.opening, *some[0][:shared]], tuple(tuple(ids[shared:]) for ids in some[1:])))
     return found
 
 

@@ -79,7 +79,8 @@ def score_running(
     size, words = _size(examples)
     if len(text) < 2 or not words:
         raise UserError(f"--running: the text has {len(ids)} tokens, too few to predict one; give a longer text.")
-    window = _window(model)
+    trained = model.data.window if isinstance(model.data, Book) else 0
+    window = max(2, model.longest or trained or WINDOW)
     if not model.module.config.carries:
         stride = max(1, window // 2) if stride is None else stride
         if not 0 < stride < window:
@@ -96,12 +97,6 @@ def score_running(
     unk = model.target_tokenizer.special_tokens.unk
     unknown = 0 if unk is None else int((ids == unk).sum())
     return RunningScore(float(nats), len(text) - 1, size, words, unknown, window, stride)
-
-
-def _window(model: Loaded) -> int:
-    """The tokens of a window: the model's limit, else the window that it was trained with."""
-    trained = model.data.window if isinstance(model.data, Book) else 0
-    return max(2, model.longest or trained or WINDOW)
 
 
 def _batches(text: Values, window: int, stride: int | None, budget: int) -> Iterator[Batch]:

@@ -24,7 +24,6 @@ from regard.verbs.forced import (
     record_forced,
     rounded,
     search_tokens,
-    target_limit,
 )
 from regard.verbs.loaded import Loaded
 
@@ -148,7 +147,7 @@ def best_targets(
     bos, eos = special_tokens.bos, special_tokens.eos
     assert bos is not None, "the model generates sentences"
     assert eos is not None
-    most = target_limit(model)
+    most = model.module.config.longest_target
     limit = limit if most is None else min(limit, max(1, most - 1))  # one more for the end of a target that was cut
     decoder, prompt = model.decoder, torch.full((len(source),), bos, device=model.device)
     state = decoder.start(source, real, len(source), limit)

@@ -58,14 +58,12 @@ class Substitution:
 
 def sentences() -> list[Sentence]:
     """The sentences. A line of the file has the word in asterisks, then the good and the bad candidates after bars."""
-    lines = files("regard.verbs").joinpath(FILE).read_text(encoding="utf-8").splitlines()
-    return [_parse(line) for line in lines]
-
-
-def _parse(line: str) -> Sentence:
-    text, good, bad = line.split(" | ")
-    before, word, after = text.split("*")
-    return Sentence(before.strip(), word, after.strip(), tuple(good.split()), tuple(bad.split()))
+    found = []
+    for line in files("regard.verbs").joinpath(FILE).read_text(encoding="utf-8").splitlines():
+        text, good, bad = line.split(" | ")
+        before, word, after = text.split("*")
+        found.append(Sentence(before.strip(), word, after.strip(), tuple(good.split()), tuple(bad.split())))
+    return found
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from regard.models.facts import ReadsSource
 from regard.recording import pause_recording
 from regard.tensor_tree import tensors, with_tensors
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded
-from regard.verbs.loaded import LONG_CURE, Loaded
+from regard.verbs.loaded import Loaded
 
 Vectors = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -149,15 +149,6 @@ def chosen_layers(states: Sequence[Tensor], layers: str) -> list[Tensor]:
             return [states[-1]]
 
 
-def cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> list[int]:
-    """At most `most` tokens; `model.long` decides whether the rest is cut or refused."""
-    if most is None or len(tokens) <= most:
-        return tokens
-    if model.long == "error":
-        raise UserError(f"line {number}: {len(tokens)} tokens, but at most {most} are read; {LONG_CURE}")
-    return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
-
-
 def ends(model: Loaded) -> tuple[list[int], list[int]]:
     """The special tokens before and after a text that is embedded."""
     if not reads_whole(model.module.config):
@@ -181,7 +172,7 @@ def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str
     tokens = model.tokenizer.encode_batch([text.strip() for text in texts])
     for number, (ids, words) in enumerate(zip(tokens, split)):
         owners = _owners(model.tokenizer, ids, words, first + number)
-        kept = cut(model, list(range(len(ids))), most, first + number)
+        kept = model.cut(list(range(len(ids))), most, f"line {first + number}")
         all_ids = [*before, *(ids[place] for place in kept), *after]
         all_owners = [-1] * len(before) + [owners[place] for place in kept] + [-1] * len(after)
         found.append(ReadText(np.array(all_ids, np.int64), np.array(all_owners, np.int64)))

@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,8 @@ def averaged(seeds: Sequence[Sequence[Point]]) -> list[Point]:
 def read_log(run: Path) -> Lines:
     """The lines of metrics.jsonl, if the file exists; a line that was not written completely is skipped."""
     path, found = run / "metrics.jsonl", []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
+    for text in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(ValueError):  # also if it is not UTF-8
+            line = json.loads(text)
+            found += [line] if isinstance(line, dict) and "kind" in line else []
     return found

@@ -5,12 +5,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
 
 import torch
 
+from regard.errors import UserError
 from regard.training.events import Finished
 from regard.training.interrupt import SignalGuard
 from regard.training.run import Run
@@ -35,6 +37,9 @@ def side_by_side(climb: Climb[Job, Result], every: Iterable[Job], processes: int
             waiting = [pool.submit(partial(_climb_silently, climb, job)) for job in every]
             for done in as_completed(waiting):
                 yield done.result()
+        except BrokenProcessPool as error:
+            cure = "lower --jobs if memory ran out; the same command continues from what is saved"
+            raise UserError(f"--jobs {processes}: a process of the ladder was killed; {cure}.") from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in active_children():
@@ -57,8 +62,12 @@ def finish(run: Run) -> Finished:
 
 
 def _start_worker(threads: int) -> None:
-    """Prepare a process of `side_by_side`, which does not outlive the process that started it."""
+    """Prepare a process of `side_by_side`, which does not outlive the process that started it.
+
+    A terminal sends Ctrl-C to all processes. Outside of a run, which saves then, the first process ends the others.
+    """
     torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
 

@@ -1,5 +1,6 @@
 """Reads the files of a run: its recipe, and the fields and weights of a step."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,10 @@ def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
     kinds = field_kinds(task.fields, config.reads_words)
     loaded = {name: kind.load(field_path(folder, name)) for name, kind in kinds.items()}
     fields = in_direction(loaded, config.direction)
-    sizes = [(part, *names) for part in config.split() if part is not None for names in part.sizes.items()]
+    body, head = config.split()
+    own = {} if head is None else head.sizes  # the sizes of what a head predicts are the head's alone
+    sizes = [(body, *names) for names in body.sizes.items() if names[1] not in own.values()]
+    sizes += [(head, *names) for names in own.items()]
     for part, setting, name in sizes:
         field, outputs = fields.get(name), getattr(part, setting)
         if isinstance(field, TextField):
@@ -72,7 +76,7 @@ def given_tokenizer(path: str) -> Tokenizer:
 
     The setting is `data.tokenizer`; a file is what `Tokenizer.save` wrote.
     """
-    folder = Path(path).expanduser()
+    folder = Path(os.path.expanduser(path))
     if folder.is_file():
         return read_tokenizer(folder)
     if not folder.is_dir():

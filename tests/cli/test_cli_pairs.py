@@ -241,3 +241,6 @@ def test_words_of_other_models(regard: Regard, runs: Path) -> None:
     said = regard("train", "pair", "model=kim", "model.filters=4", "model.embed=4", *files, *plan, "--out", "kim")
     assert said.code == 0, said.err
     assert regard("look", "kim", "the rain came", "the sun came").code == 0
+    headed = regard("train", "pair", "model=kim", "head=class", "model.embed=4", *files, *plan, "--out", "headed")
+    assert headed.code == 0, headed.err
+    assert regard("eval", "headed").code == 0

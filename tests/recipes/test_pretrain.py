@@ -178,8 +178,9 @@ def test_a_tokenizer_is_taken_from_a_run(file: Callable[..., str], tmp_path: Pat
     list(Run(small("gpt", data), tmp_path / "gpt"))
     with pytest.raises(UserError, match="no mask token; start from a model whose tokenizer has one, or leave"):
         prepare(small("bert", data, f"data.tokenizer={tmp_path / 'gpt'}"))
-    with pytest.raises(UserError, match=r"data.tokenizer=nowhere: no such directory"):
-        prepare(small("bert", data, "data.tokenizer=nowhere"))
+    for nowhere in ("nowhere", "~nosuchuser/run"):
+        with pytest.raises(UserError, match=f"data.tokenizer={nowhere}: no such directory"):
+            prepare(small("bert", data, f"data.tokenizer={nowhere}"))
 
 
 def test_a_tokenizer_without_a_separator_is_refused(file: Callable[..., str]) -> None:

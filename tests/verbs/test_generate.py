@@ -36,6 +36,13 @@ def model(public: tuple[Path, object]) -> Loaded:
     return load(public[0], device="cpu")
 
 
+def test_a_model_that_was_loaded_in_inference_mode_is_used_outside_of_it(public: tuple[Path, object]) -> None:
+    with torch.inference_mode():
+        loaded = load(public[0], device="cpu")
+    (found,), (expected,) = (generate(one, ["the grey"], limit=3) for one in (loaded, load(public[0], device="cpu")))
+    assert found.text == expected.text
+
+
 SHAPE = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "dropout": 0.0}
 OURS: dict[str, Callable[[int], ModelConfig]] = {
     "gpt": lambda vocab: GptConfig(**SHAPE, vocab=vocab, context=24),

@@ -33,7 +33,7 @@ def chunks(file: str, size: int = AHEAD, bar: bool = True, prints: bool = True) 
     A bar shows the lines that are done, see `counted`. Lines of standard input are yielded as they arrive, unless a
     `size` is given.
     """
-    path, total = Path(file).expanduser(), None
+    path, total = Path(os.path.expanduser(file)), None
     if file == "-" or path.is_fifo():  # <(command) of a shell is a pipe
         arrived = _arriving(_standard_input() if file == "-" else path.open("rb"))
         arrived = arrived if size == AHEAD else _regrouped(arrived, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def load_vectors(path: str | Path, words: Sequence[str], width: int, setting: st
     The file has one of the formats of `regard.data.vector_files`. It is read word by word, and only the numbers of the
     given words are parsed. ``setting`` is the name of the setting that is the width.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words):
         places.setdefault(word, []).append(place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from regard.layers.transformer import MOST_LAYERS
 from regard.models import BertConfig
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable
 from regard.pretrained.encoder import SETTINGS, Encoder
@@ -125,7 +124,6 @@ ELECTRA = Encoder(
 
 
 def read_albert_settings(config: BertConfig, reader: ConfigReader) -> BertConfig:
-    reader.size("num_hidden_layers", 12, most=MOST_LAYERS)  # layers that share weights have no tensors to compare with
     groups = reader.size("num_hidden_groups", 1)
     if config.layers % groups:
         raise reader.invalid("num_hidden_groups", f"a divisor of num_hidden_layers={config.layers}")

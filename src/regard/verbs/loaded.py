@@ -413,6 +413,7 @@ class Loaded:
         return self.precision == "bf16" and next(self.module.parameters()).dtype != torch.bfloat16
 
 
+@torch.inference_mode(False)  # weights that are made in inference mode cannot be used outside of it
 def load(
     path: str | Path | nn.Module,
     device: str = "auto",

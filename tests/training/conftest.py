@@ -61,7 +61,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch):
     made, capturing = [], []
 
     @contextlib.contextmanager
-    def capture(graph, pool):
+    def capture(graph, pool, stream):
         made.append(graph)
         capturing.append(graph)
         yield
@@ -74,6 +74,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch):
     for name, value in {
         "CUDAGraph": Pretended,
         "Stream": Stream,
+        "current_device": lambda: 0,
         "current_stream": Stream,
         "stream": lambda stream: contextlib.nullcontext(),
         "device": lambda device: contextlib.nullcontext(),
@@ -81,6 +82,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch):
         "graph_pool_handle": lambda: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr("regard.device._capture_stream", lambda device: Stream())  # without its cache
 
     def make(step, weights):
         def run(batch, number, factors, state):

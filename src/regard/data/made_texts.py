@@ -26,13 +26,13 @@ from regard.errors import UserError
 T = TypeVar("T")
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
-FOLDS = 7  # names and templates are dealt to so many folds: one for validation, one for the test, the others for training
-HELD: dict[int, Part] = {5: "valid", 6: "test"}
+FOLDS = 7  # the folds that names and templates are dealt to
+HELD: dict[int, Part] = {5: "valid", 6: "test"}  # the folds that are not for training
 
 # The invented words of which names are made. They are many, so that a model cannot learn the names by heart.
 WORDS = tuple("".join(letters) for letters in product("bdfghjklmprstvz", "aeiou", "lmnr"))
-# Each opening and each ending goes with each form in every part. No opening is also an ending: a sentence with the same
-# word at both ends would be in one part only.
+# There is an ending for each fold, so that every part has each form with each opening. No opening is also an ending:
+# a sentence with the same word at both ends would be in one part only.
 OPENINGS = ("", "now ", "today ", "surely ", "indeed ", "here ", "truly ")
 ENDINGS = ("", " again", " too", " still", " already", " also", " anyway")
 
@@ -78,9 +78,9 @@ def part_of(name: str) -> Part:
 
 @cache
 def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...]) -> list[str]:
-    """The templates of a part, combinations of an opening, a form and an ending: one fold of `FOLDS` is the test's.
+    """The templates of a part, combinations of an opening, a form and an ending.
 
-    The part follows from the numbers of the three, so that a template is in the same part whatever it is used for.
+    The sum of their three numbers gives the fold, so that a template is in the same part whatever it is used for.
     """
     numbered = product(enumerate(openings), enumerate(forms), enumerate(ENDINGS))
     return [

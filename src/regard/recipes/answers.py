@@ -75,7 +75,7 @@ def made_entailment() -> Recipe:
         model=SMALL,
         head=ClassHeadConfig(pool="max", hidden="none", dropout=0.0),
         objective=Classification(),
-        plan=replace(MADE, steps=4000, rate=1e-3, select="accuracy"),
+        plan=replace(MADE, steps=6000, rate=1e-3, select="accuracy"),
         metrics=("accuracy",),
         finetune=FINETUNE,
     )
@@ -90,7 +90,7 @@ def made_choices() -> Recipe:
         model=SMALL,
         head=ChoiceHeadConfig(pool="max", hidden="none", dropout=0.0),
         objective=Classification(),
-        plan=replace(MADE, steps=4000, rate=1e-3, select="accuracy"),
+        plan=replace(MADE, steps=6000, rate=1e-3, select="accuracy"),
         metrics=("accuracy",),
         finetune=FINETUNE,
     )

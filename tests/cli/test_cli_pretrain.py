@@ -118,6 +118,11 @@ def test_other_recipes_have_a_picture_too(regard: Regard, tmp_path: Path) -> Non
     found = json.loads(regard("show", "classify", "data.train=labelled.tsv", "--example", "--json").out)
     assert found["answers"]["target"] in ("good", "bad")
     assert [place["token"] for place in found["inputs"]["tokens"]][:2] == ["the", "heron"]
+    choices = json.loads(regard("show", "made-choices", "data.train=8", "--example", "--json").out)
+    assert [*choices["inputs"]] == ["choice 0", "choice 1", "choice 2", "choice 3"]
+    assert int(choices["answers"]["target"]) in range(4)
+    for places in choices["inputs"].values():  # without padding, which has another segment
+        assert ({place["segment"] for place in places}, places[-1]["token"]) == ({0, 1}, "<eos>")
     picture = example_picture(find_recipe("pretrain"))
     (drawn,) = [section for section in picture.sections() if isinstance(section, Interlinear)]
     assert drawn.names == ["reads", "segment", "chosen", "predicts"]

@@ -11,14 +11,17 @@ from regard.data.made_texts import (
     DENIED,
     ENDINGS,
     FACTS,
+    FOLDS,
     NEGATED,
     OPENINGS,
     ORDERS,
+    PARTS,
     STATED,
     WORDS,
     MadeAnswers,
     MadeChoices,
     MadeEntailment,
+    part_of,
     templates,
 )
 from regard.errors import UserError
@@ -62,9 +65,9 @@ def test_each_form_has_a_template_in_every_part_whatever_its_opening() -> None:
     for form, opening in (
         (form, opening) for forms in every for form in forms for opening in (*OPENINGS, *STATED, *DENIED)
     ):
-        parts = [templates(part, (form,), (opening,)) for part in ("train", "valid", "test")]
-        assert all(parts)
-        assert sum(map(len, parts)) == len({*parts[0], *parts[1], *parts[2]}) == len(ENDINGS)
+        parts = [templates(part, (form,), (opening,)) for part in PARTS]
+        assert [len(part) for part in parts] == [FOLDS - 2, 1, 1]
+        assert len({*parts[0], *parts[1], *parts[2]}) == len(ENDINGS)
 
 
 def test_words_of_names_are_no_words_of_templates() -> None:
@@ -123,12 +126,23 @@ def test_classes_are_balanced_and_labels_follow_from_relation_order_and_negation
 
 
 @pytest.mark.parametrize("openings", [OPENINGS, STATED, DENIED])
-def test_training_has_each_opening_and_each_ending_of_a_statement(openings: tuple[str, ...]) -> None:
+def test_every_part_has_each_opening_and_training_each_ending_of_a_statement(openings: tuple[str, ...]) -> None:
     """Their combinations are new in the test; were a word new there, it alone would decide how a model does."""
     for form in (form for pair in ORDERS for form in pair):
-        found = templates("train", (form,), openings)
-        assert {text.partition(form)[0] for text in found} == {*openings}
-        assert {text.partition(form)[2] for text in found} == {*ENDINGS}
+        for part in PARTS:
+            found = templates(part, (form,), openings)
+            assert {text.partition(form)[0] for text in found} == {*openings}
+            assert part != "train" or {text.partition(form)[2] for text in found} == {*ENDINGS}
+
+
+def test_validation_and_test_are_alike_in_kind() -> None:
+    """A sentence with the same word at both ends would be in one part only, and the other would be easier."""
+    for openings in (OPENINGS, STATED, DENIED):
+        assert not {opening.strip() for opening in openings if opening} & {ending.strip() for ending in ENDINGS}
+    shares = Counter(part_of(f"{one} {two}") for one in WORDS for two in WORDS)
+    assert shares["train"] / 90_000 == pytest.approx(1 - 2 / FOLDS, abs=0.01)
+    assert shares["valid"] / 90_000 == pytest.approx(1 / FOLDS, abs=0.01)
+    assert shares["test"] / 90_000 == pytest.approx(1 / FOLDS, abs=0.01)
 
 
 def test_one_choice_follows_from_its_text() -> None:

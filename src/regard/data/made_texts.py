@@ -27,13 +27,15 @@ from regard.errors import UserError
 T = TypeVar("T")
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
-HELD: dict[int, Part] = {3: "valid", 4: "test"}  # of five names or templates: those that are not for training
+FOLDS = 7  # the folds that names and templates are dealt to
+HELD: dict[int, Part] = {5: "valid", 6: "test"}  # the folds that are not for training
 
 # The invented words of which names are made. They are many, so that a model cannot learn the names by heart.
 WORDS = tuple("".join(letters) for letters in product("bdfghjklmprstvz", "aeiou", "lmnr"))
-# Each opening and each ending goes with each form in every part: five endings, of which three are for training.
-OPENINGS = ("", "now ", "today ", "surely ", "indeed ")
-ENDINGS = ("", " again", " today", " now", " indeed")
+# There is an ending for each fold, so that every part has each form with each opening. No opening is also an ending:
+# a sentence with the same word at both ends would be in one part only.
+OPENINGS = ("", "now ", "today ", "surely ", "indeed ", "here ", "truly ")
+ENDINGS = ("", " again", " too", " still", " already", " also", " anyway")
 
 # Forms of facts: a person {a}, and what the fact says about it, {b}. {c} is something that is not so.
 FACTS = {
@@ -64,29 +66,28 @@ ORDERS = (
     ("{a} is older than {b}", "{b} is younger than {a}"),
     ("{a} came before {b}", "{b} came after {a}"),
     ("{a} is faster than {b}", "{b} is slower than {a}"),
-    ("{a} sits to the left of {b}", "{b} sits to the right of {a}"),
 )
 LABELS = ("entailment", "contradiction", "neutral")
-STATED = ("", "so ", "then ", "thus ", "hence ")
+STATED = ("", "so ", "then ", "thus ", "hence ", "therefore ", "clearly ")
 DENIED = ("it is not true that ", "it is false that ", "it is wrong that ")
 
 
 def part_of(name: str) -> Part:
     """The part of the data that a name belongs to."""
-    return HELD.get(hash_text(name) % 5, "train")
+    return HELD.get(hash_text(name) % FOLDS, "train")
 
 
 @cache
 def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...]) -> list[str]:
-    """The templates of a part, combinations of an opening, a form and an ending: a fifth each is for valid and test.
+    """The templates of a part, combinations of an opening, a form and an ending.
 
-    The part follows from the numbers of the three, so that a template is in the same part whatever it is used for.
+    The sum of their three numbers gives the fold, so that a template is in the same part whatever it is used for.
     """
     numbered = product(enumerate(openings), enumerate(forms), enumerate(ENDINGS))
     return [
         opening + form + ending
         for (one, opening), (two, form), (three, ending) in numbered
-        if HELD.get((one + two + three) % 5, "train") == part
+        if HELD.get((one + two + three) % FOLDS, "train") == part
     ]
 
 
@@ -266,7 +267,7 @@ class MadeEntailment:
     tasks: ClassVar[tuple[str, ...]] = ("pair",)
 
     train: int = 50_000  # number of training pairs
-    valid: int = 500  # number of validation pairs; names and templates differ in the parts
+    valid: int = 1000  # number of validation pairs; names and templates differ in the parts
     test: int = 1000  # number of test pairs
     seed: int = 1  # random seed of the pairs
     tokens: Tokens = "bpe"  # the kind of tokens
@@ -299,7 +300,7 @@ class MadeChoices:
     value = staticmethod(ChoiceText.value)
 
     train: int = 50_000  # number of training passages
-    valid: int = 500  # number of validation passages; names and templates differ in the parts
+    valid: int = 1000  # number of validation passages; names and templates differ in the parts
     test: int = 1000  # number of test passages
     choices: int = 4  # statements of which one is right: 2 to 4
     seed: int = 1  # random seed of the passages

@@ -73,9 +73,9 @@ def made_entailment() -> Recipe:
         title="entailment of statements (made from templates)",
         data=MadeEntailment(),
         model=SMALL,
-        head=ClassHeadConfig(pool="max", hidden="none"),
+        head=ClassHeadConfig(pool="max", hidden="none", dropout=0.0),
         objective=Classification(),
-        plan=replace(MADE, steps=6000, select="accuracy"),
+        plan=replace(MADE, steps=6000, rate=1e-3, select="accuracy"),
         metrics=("accuracy",),
         finetune=FINETUNE,
     )
@@ -88,9 +88,9 @@ def made_choices() -> Recipe:
         title="the right one of four statements (made from templates)",
         data=MadeChoices(),
         model=SMALL,
-        head=ChoiceHeadConfig(pool="max", hidden="none"),
+        head=ChoiceHeadConfig(pool="max", hidden="none", dropout=0.0),
         objective=Classification(),
-        plan=replace(MADE, steps=20_000, select="accuracy"),
+        plan=replace(MADE, steps=6000, rate=1e-3, select="accuracy"),
         metrics=("accuracy",),
         finetune=FINETUNE,
     )

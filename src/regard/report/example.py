@@ -13,6 +13,7 @@ import torch
 from regard.config import Kinds
 from regard.data.batches import IGNORED, Batch
 from regard.data.fields import Field, LabelField, TextField
+from regard.data.joined import PADDING
 from regard.data.sources import Lines
 from regard.data.streams import Book
 from regard.data.tokenizers import Tokenizer
@@ -127,6 +128,11 @@ def _pictured(prepared: Prepared, kinds: Kinds) -> ExamplePicture:
         for name, tokenizer in readers.items()
         if name in batch.fields and batch[name].dim() == 2
     }
+    if task.head == "choice":
+        inputs = {
+            f"choice {number}": _places("tokens", _choice(batch, number), texts[-1], task.head, fields)
+            for number in range(batch["tokens"].shape[-1])
+        }
     if isinstance(recipe.objective, ReplacedTokens):
         inputs = _replaced(prepared, recipe.objective, batch, texts[-1])
     objective = next(name for name, kind in kinds["objective"].items() if kind is type(recipe.objective))
@@ -139,6 +145,12 @@ def _carried(recipe: Recipe) -> str:
     if not recipe.model.carries or getattr(recipe.data, "order", "") != "contiguous":
         return ""
     return "The next batch has the text that follows; the model then starts from its states of this text."
+
+
+def _choice(batch: Batch, number: int) -> Batch:
+    """One choice of each example, as a batch of texts. The inputs of a batch of C choices are (B, T, C)."""
+    fields = {name: batch[name][..., number] for name in ("tokens", "segments")}
+    return replace(batch, fields=fields, real={"tokens": fields["segments"] != PADDING})
 
 
 def _places(name: str, batch: Batch, tokenizer: Tokenizer, head: str, fields: Mapping[str, Field]) -> tuple[Place, ...]:

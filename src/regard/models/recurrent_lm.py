@@ -49,9 +49,7 @@ class RecurrentLmConfig(Directed):
     embedding_dropout: float = 0.0  # part of the vocabulary whose embeddings are zero during a training step
     weight_drop: float = 0.0  # dropout on the hidden-to-hidden matrices, drawn once for each training step
     variational: bool = False  # whether a dropout mask is the same at all tokens of a row (Gal & Ghahramani 2016)
-    # Steps that the gates of an LSTM or a GRU keep their state for at first, as long as the sequences are (chrono
-    # initialisation, Tallec & Ollivier 2018); 0: the initial biases of torch, about two steps.
-    chrono: int = 0
+    chrono: int = 0  # steps of memory that gates start with (chrono initialisation, Tallec & Ollivier 2018); 0: about 2
     embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
     softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities

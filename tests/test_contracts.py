@@ -204,6 +204,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "convs2s-kernels": replace(CONVS2S, kernels=(5, 3, 1), channels=(8,)),
     "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
+    **{f"chrono-{cell}": replace(RECURRENT, cell=cell, chrono=20) for cell in ("lstm", "gru")},
     **{f"awd-{cell}": replace(RECURRENT, cell=cell, **AWD) for cell in KERNELS},
     "awd-both": both(replace(RECURRENT, **AWD)),
     "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),

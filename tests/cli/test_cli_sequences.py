@@ -262,6 +262,14 @@ def test_the_rows_are_those_of_the_paper() -> None:
     assert (data["adding"].length, data["copy"].delay) == (600, 1000)
 
 
+def test_gates_start_with_a_memory_as_long_as_the_sequences() -> None:
+    """Not in rows of music and text, whose next step depends on a few before it; an RNN has no gates."""
+    steps = {"adding": 600, "copy": 1020, "smnist": 784, "pmnist": 784}
+    for row in ROWS:
+        models = row.models()
+        assert [models[cell][0].chrono for cell in ("rnn", "gru", "lstm")] == [0, *[steps.get(row.name, 0)] * 2]
+
+
 def test_the_minutes_are_shared_by_trials_and_runs(tmp_path: Path) -> None:
     recipe = replace(find_recipe("copy"), data=CopyMemory(train=4, valid=2, test=0, delay=1))
     (job,) = jobs({"copy": recipe}, ["copy", "rnn"], 2, 8.0, 4, tmp_path)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.layers.recurrent import BFLOAT16_CUDNN, KERNELS, Recurrent, Weights, cell, flatten_bfloat16
+from regard.layers.recurrent import BFLOAT16_CUDNN, KERNELS, Recurrent, Weights, cell, chrono_start, flatten_bfloat16
 from regard.layers.unrolled import UnrolledRecurrent
 
 CELLS = tuple(KERNELS)
@@ -131,6 +131,26 @@ def test_an_encoder_of_one_direction_starts_from_zeros(kind: str) -> None:
     expected, after = ours.definition(x, ours.zeros(3, x))
     torch.testing.assert_close(outputs, expected, **EXACT)
     torch.testing.assert_close(finals, after[:, :, 0], **EXACT)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_unit_of_a_chrono_start_keeps_its_state_for_two_to_all_steps(kind: str) -> None:
+    """If W and U are zero, it keeps the part 1 − 1 / n of its state and writes at most 1 / n, with n uniform."""
+    ours = Recurrent(kind, 3, 500, layers=2, hidden=300).double()
+    chrono_start(ours, 40)
+    for depth, width in enumerate(ours.widths):
+        w = ours.weights(depth)
+        w = w._replace(input=torch.zeros_like(w.input), hidden=torch.zeros_like(w.hidden))
+        before = [random(1, width) for _ in range(ours.parts)]
+        after = cell(kind, torch.zeros(1, w.input.shape[1], dtype=torch.float64), before, w)[-1]
+        (kept,) = torch.autograd.grad(after.sum(), before[-1])
+        steps = 1 / (1 - kept)
+        assert 2 - 1e-9 < steps.min() < 3
+        assert 39 < steps.max() < 40 + 1e-9
+        assert abs(steps.mean() - 21) < 2
+        written = (after - kept * before[-1]).abs()
+        assert (written > 0).all()
+        assert (written < 1 / steps).all()
 
 
 @settings(deadline=None, max_examples=40)

@@ -29,6 +29,26 @@ def test_the_model_is_an_embedding_the_equations_and_a_linear_layer(cell: str) -
     torch.testing.assert_close(model.readout(features), model.readout_(outputs), atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_with_chrono_the_last_state_depends_on_the_first_of_many_inputs(cell: str) -> None:
+    """300 steps before the end: without it, what is left of an input is less than a float can add to the others."""
+    left = []
+    for chrono in (0, 300):
+        torch.manual_seed(1)
+        model = replace(SMALL, cell=cell, numbers=1, vocab=0, width=32, layers=1, chrono=chrono).build_body()
+        numbers = torch.randn(4, 300, 1, requires_grad=True)
+        features, _ = model.advance(numbers, model.start(rows=4))
+        (gradient,) = torch.autograd.grad(features[:, -1].sum(), numbers)
+        left.append(float(gradient[:, 0].norm() / gradient[:, -1].norm()))
+    assert left[0] < 1e-20
+    assert left[1] > 1e-5
+
+
+def test_an_rnn_has_no_gates_for_chrono() -> None:
+    with pytest.raises(UserError, match=r"model\.chrono=9: an RNN has no gates"):
+        replace(SMALL, cell="rnn", chrono=9)
+
+
 def test_names_choose_the_cell() -> None:
     for cell in ("rnn", "lstm", "gru"):
         recipe = override(find_recipe("text"), [f"model={cell}", "model.width=32"], KINDS)

@@ -83,6 +83,7 @@ LIMITS: list[tuple[type[Any], dict[str, Any], str, dict[str, Any]]] = [
     (LstmnConfig, {"score": "location"}, "score", {"score": "relative"}),
     *((RecurrentLmConfig, {name: 0}, name, {name: 1}) for name in ("width", "embed", "layers")),
     (RecurrentLmConfig, {"layers": 1001}, "layers", {"layers": 1000}),
+    *((RecurrentLmConfig, {"chrono": wrong}, "chrono", {"chrono": 2}) for wrong in (-1, 1)),
     (CaptionerConfig, {"blocks": 1001}, "blocks", {"blocks": 1000}),
     (RecurrentLmConfig, {"tied": True, "embed": 8}, "tied", {"tied": True, "embed": 8, "width": 8}),
     *((StructuredConfig, {name: 0}, name, {name: 2}) for name in ("width", "embed", "layers", "hops", "attention")),

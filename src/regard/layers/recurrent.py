@@ -243,6 +243,24 @@ class Recurrent(nn.Module):
         return like.new_zeros(rows, self.layers, self.parts, max(self.widths))
 
 
+@torch.no_grad()
+def chrono_start(stack: Recurrent, steps: int) -> None:
+    """Set the biases of the gates so that the units of an LSTM or a GRU keep their state for 2 to ``steps`` steps.
+
+    This is chrono initialisation (Tallec & Ollivier 2018, §2). A unit whose gate keeps the part σ(b) of its state at
+    each step keeps it for about 1 / (1 − σ(b)) = 1 + eᵇ steps, so b = log(u), with u uniform in 1 … steps − 1. The
+    input gate of an LSTM has the bias −b: a unit that keeps its state for long writes little at each step. In a GRU the
+    gate z does both: it keeps z and writes 1 − z.
+    """
+    for depth, width in enumerate(stack.widths):
+        w = stack.weights(depth)
+        gates, others = w.input_bias.view(-1, width), w.hidden_bias.view(-1, width)  # the two are added
+        kept = gates.new_empty(width).uniform_(1, steps - 1).log()
+        gates[1], others[1] = kept, 0  # of LSTM: i, f, g, o; of GRU: r, z, n
+        if stack.cell == "lstm":
+            gates[0], others[0] = -kept, 0
+
+
 def fused(kind: str, x: Tensor, parts: tuple[Tensor, ...], w: Weights) -> tuple[Tensor, ...]:
     """torch's fused kernel of one layer for weights that are no parameters: the outputs and the parts of the state.
 

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.layers.adaptive import Clustered
 from regard.layers.dropout import drop, embedding_dropout
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer, chrono_start
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
@@ -49,6 +49,7 @@ class RecurrentLmConfig(Directed):
     embedding_dropout: float = 0.0  # part of the vocabulary whose embeddings are zero during a training step
     weight_drop: float = 0.0  # dropout on the hidden-to-hidden matrices, drawn once for each training step
     variational: bool = False  # whether a dropout mask is the same at all tokens of a row (Gal & Ghahramani 2016)
+    chrono: int = 0  # steps of memory that gates start with (chrono initialisation, Tallec & Ollivier 2018); 0: about 2
     embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
     softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities
@@ -64,6 +65,10 @@ class RecurrentLmConfig(Directed):
                 raise UserError(f"model.{name}={getattr(self, name)}: must be at least 0 and below 1")
         if self.hidden < 0 or (self.hidden and self.layers == 1):
             raise UserError(f"model.hidden={self.hidden}: the width of the layers below the last; leave it at 0.")
+        if self.chrono < 0 or self.chrono == 1:
+            raise UserError(f"model.chrono={self.chrono}: must be at least 2, or 0 for the biases of torch")
+        if self.chrono and self.cell == "rnn":
+            raise UserError(f"model.chrono={self.chrono}: an RNN has no gates; leave it at 0, or set model.cell=lstm.")
         if self.embedding_dropout and self.numbers:
             raise UserError(f"model.embedding_dropout={self.embedding_dropout}: the data has numbers; leave it at 0.")
 
@@ -109,6 +114,8 @@ class RecurrentLm(LanguageModel):
             weight_drop=config.weight_drop,
             variational=config.variational,
         )
+        if config.chrono:
+            chrono_start(self.rnn, config.chrono)
         self.readout_ = output_layer(config) if readout else None
 
     def initial(self, rows: int, capacity: int | None = None) -> RecurrentLmState:

@@ -24,7 +24,7 @@ from regard.cli import main
 from regard.config import override
 from regard.data.dates import Dates
 from regard.explain import TOPICS
-from regard.recipes import KINDS, RECIPES, find_recipe
+from regard.recipes import KINDS, RECIPES, change, find_recipe
 from regard.report.glossary import WORDS
 from regard.training.run import Run
 
@@ -225,6 +225,23 @@ def test_each_of_the_five_shapes_names_its_recipes() -> None:
     assert len(shapes) == 5
     assert all(shapes.values())
     assert not {name for names in shapes.values() for name in names} - set(RECIPES)
+
+
+def test_the_course_names_what_exists_and_trains_each_run_before_it_is_used() -> None:
+    page = (ROOT / "docs" / "course.md").read_text(encoding="utf-8").replace("\\|", "|")
+    sections, trained = page.partition("\n## ")[2], set[str]()
+    for command in re.findall(r"`(?:[^`|]*\| )?regard ([^`]*)`", sections):
+        verb, *words = shlex.split(command)
+        used = set(re.findall(r"runs/\w+", command.partition(" --out ")[0]))
+        assert used <= trained, command
+        if verb == "explain":
+            assert words[0] in TOPICS, command
+        if verb in ("train", "show"):
+            settings = [word for word in words[1:] if "=" in word and not word.startswith("from=")]
+            known = [word for word in settings if word != "model=NAME"]
+            change(find_recipe(words[0]), known, KINDS)  # fails for an unknown recipe or setting
+        if verb == "train":
+            trained.add(words[words.index("--out") + 1] if "--out" in words else f"runs/{words[0]}")
 
 
 @pytest.mark.parametrize("word", WORDS)

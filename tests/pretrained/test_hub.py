@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from regard import UserError, load
+from regard.cli import main
 from regard.pretrained.hub import resolve_hub_path
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -46,6 +47,27 @@ def test_load_takes_a_name_too(requested: dict[str, Any]) -> None:
         load("hf:someone/small", download=True, allow_pickle=True)
     assert not requested["local_files_only"]
     assert "pytorch_model.bin" in requested["allow_patterns"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fetched"),
+    [(["heads", "hf:someone/small"], 1), (["senses", "models=hf:someone/small,hf:someone/other"], 2)],
+)
+def test_explain_fetches_only_with_download(
+    words: list[str], fetched: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offline: list[bool] = []
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+
+    def fake_download(name: str, local_files_only: bool, **how: Any) -> str:
+        offline.append(local_files_only)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fake_download)
+    assert main(["explain", *words]) == 2  # what the hub gave has an empty config.json
+    assert offline == [True]
+    assert main(["explain", *words, "--download"]) == 2
+    assert offline[1:] == [False] * fetched + [True]  # the topic then reads what is on this machine
 
 
 def test_download_fetches(requested: dict[str, Any]) -> None:

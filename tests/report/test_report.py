@@ -363,6 +363,7 @@ def test_samples_are_texts_continued_or_filled(monkeypatch: pytest.MonkeyPatch) 
 
     class Model:
         reads_backward = False
+        tokenizer = SimpleNamespace(encode=list, decode="".join)  # characters
 
         def __init__(self, verb: str) -> None:
             self.task = SimpleNamespace(verb=verb)
@@ -371,9 +372,9 @@ def test_samples_are_texts_continued_or_filled(monkeypatch: pytest.MonkeyPatch) 
             return "model"
 
     def found(verb: str) -> list[Sample]:
-        return samples(Model(verb), ["a b c d", "e"], 5)  # type: ignore[arg-type]
+        return samples(Model(verb), ["a b c d", "hello", "e"], 5)  # type: ignore[arg-type]
 
     assert found("classify") == []
     said = "model (0.8,) {'seed': 5, 'limit': 160}"
-    assert found("generate") == [("a b c", f"a b c {said}"), ("e", f"e {said}")]
-    assert found("fill") == [("a b [M] d", "a b word d"), ("[M]", "word")]
+    assert found("generate") == [("a b c", f"a b c {said}"), ("h", f"h {said}"), ("e", f"e {said}")]
+    assert found("fill") == [("a b [M] d", "a b word d"), ("[M]", "word"), ("[M]", "word")]

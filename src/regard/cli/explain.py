@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from regard.explain.topic import Progress
 
 # What the help calls an option that is given without its name.
-PLACES = {"model": "DIR", "runs": "DIR,DIR", "models": "DIR,DIR", "file": "FILE"}  # in the help, by the option
+MODELS = {"model": "DIR", "runs": "DIR,DIR", "models": "DIR,DIR"}
+PLACES = {**MODELS, "file": "FILE"}
 SETTING = re.compile(r"[a-z_]+=")
 OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbers."
 
@@ -33,6 +34,7 @@ def explain(
     words: Annotated[list[str] | None, typer.Argument(help="A model, a text for it, options name=value.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page, one .html file.")] = None,
     json: options.Json = False,
+    download: options.Download = False,
     help: Annotated[bool, typer.Option("--help", "-h", help="Show what a topic explains, and its options.")] = False,
 ) -> None:
     """Explain an idea by a small experiment: text and numbers in the terminal and, with -o, a page."""
@@ -52,6 +54,13 @@ def explain(
     if out is not None and out.suffix.lower() != ".html":
         raise UserError(f"--out {out}: the page is HTML; end its name in .html.")
     settings = override(chosen.options, _settings(topic, chosen.options, words or []), {})
+    if download:
+        from regard.pretrained.hub import resolve_hub_path
+
+        for name in MODELS:
+            given = getattr(settings, name, ())
+            for path in [given] if isinstance(given, str) else given:
+                resolve_hub_path(path, download)  # the topic then finds it on this machine
     with _bars() as report:
         result = chosen.run(settings, report)
     sections = chosen.sections(result, shlex.join(["regard", "explain", topic, *(words or [])]))
@@ -98,7 +107,8 @@ def _teach(console: SafeConsole, name: str, topic: "Topic") -> None:
     from regard.config import format_value, tree
 
     places = "".join(f" [{PLACES.get(place, place.upper())}]" for place in topic.options.places)
-    usage = f"Usage: regard explain {name}{places} [OPTION=VALUE]... [-o FILE.html] [--json]"
+    fetches = " [--download]" if MODELS.keys() & topic.options.places else ""
+    usage = f"Usage: regard explain {name}{places} [OPTION=VALUE]... [-o FILE.html] [--json]{fetches}"
     console.print(usage, "", f"[bold]{escape(topic.summary)}[/]", "", sep="\n", highlight=False)
     for text in topic.prose:
         console.print(text, "", sep="\n", highlight=False, markup=False)

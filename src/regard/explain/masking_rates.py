@@ -179,7 +179,7 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     )
     sections: list[Section] = [
         prose(__doc__),
-        Pre(_example(text, options), "What a model reads"),
+        Pre(_example(text, options), "What a model reads (the chosen words are in brackets)"),
         _table("How many words are chosen (80/10/10)", rates, lambda one: f"{one.setting.part:.0%}"),
         _table("What is shown in place of 15 % (mask/random/kept)", replacements, lambda one: one.setting.shown, note),
         _curve(rates),

@@ -94,11 +94,20 @@ def _generated(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
     If the model reads backward: the last words, and what it generates before them.
     """
     backward = model.reads_backward
-    part = slice(-OPENING, None) if backward else slice(OPENING)
-    given = [" ".join(text.split()[part]) for text in texts]
+    given = [_opening(model, text) for text in texts]
     found = verbs.generate(model, given, TEMPERATURE, seed=seed, limit=LENGTH)
     whole = [one.text + one.prompt if backward else one.prompt + one.text for one in found]
     return [Sample(prompt, text) for prompt, text in zip(given, whole)]
+
+
+def _opening(model: Loaded, text: str) -> str:
+    """The first words of a text, or its first token if it has no other words: “h” of “hello”. Backward: the last."""
+    words = text.split()
+    if len(words) > OPENING:
+        return " ".join(words[-OPENING:] if model.reads_backward else words[:OPENING])
+    tokens = model.tokenizer.encode(text.strip())
+    parts = (model.tokenizer.decode(tokens[:size]) for size in range(1, len(tokens)))
+    return next((part for part in parts if part and "\ufffd" not in part), text)  # bytes may be half a character
 
 
 def _filled(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:

@@ -1614,8 +1614,8 @@ FAULTS = (
     Fault(
         "log: the number too long is that of examples",
         "cli/progress.py",
-        'f", {event.dropped:,} too long"',
-        'f", {event.examples:,} too long"',
+        'f", {event.dropped:,} too long and left out"',
+        'f", {event.examples:,} too long and left out"',
         "cli/test_cli_messages.py",
     ),
     Fault(

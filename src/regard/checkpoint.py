@@ -140,6 +140,9 @@ def _find_step(path: Path, pointers: Sequence[str]) -> Path:
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
         named = next(filter(None, (read_pointer(path, pointer) for pointer in pointers)), None)
         if named is None:
+            runs = sorted(one.name for one in path.iterdir() if any(read_pointer(one, each) for each in pointers))
+            if runs:  # of regard train --seeds, or of a ladder
+                raise UserError(f"{path}: a folder of several runs; name one of them, such as {path / runs[0]}.")
             raise UserError(f"{path}: has no checkpoint; train into it first or name another run.")
         steps, name = absolute / "steps", named
     for place in (steps / name, steps / ".old" / name, steps / name):  # in this order, as a step may be replaced now

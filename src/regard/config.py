@@ -11,6 +11,7 @@ import ast
 import inspect
 import io
 import math
+import os
 import sys
 import textwrap
 import tokenize
@@ -62,7 +63,8 @@ def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
     for setting in sorted(settings, key=lambda setting: setting.partition("=")[0].count(".")):
         name, equals, text = setting.partition("=")
         if not equals:
-            raise UserError(f"{setting}: a setting has the form name=value, such as plan.steps=400.")
+            cure = f"the training file is data.train={setting}" if os.path.isfile(setting) else "such as plan.steps=400"
+            raise UserError(f"{setting}: a setting has the form name=value; {cure}.")
         *parents, last = name.split(".")
         draft, path = root, ""
         for step in parents:
@@ -226,6 +228,8 @@ def _from_text(setting: str, text: str, hint: Any, kinds: Kinds) -> Any:
             return _parse(text, option)
         except (ValueError, KeyError):
             continue
+    if os.path.splitext(text)[1] and any("train" in _hints(kind) for kind in named.values() if isinstance(kind, type)):
+        raise UserError(f"{setting}: a file of your own is given as data.train={text}.")
     if named or get_origin(hint) is Literal:
         raise UserError(f"{setting}: no such choice.{nearest(text, named or map(str, get_args(hint)))}")
     raise UserError(f"{setting}: expected {_describe(hint)}")

@@ -53,7 +53,7 @@ SETTINGS = {
     "model.tied": "tie_weights tie_embeddings tie_word_embeddings",
     "model.embedding": "pretrained_embeddings word_vectors glove",
     "data.window": "block_size bptt chunk_size context_length seq_len sequence_length",
-    "data.train": "dataset train_data train_file train_path training_file file input",
+    "data.train": "data dataset train_data train_file train_path training_file file input",
     "data.valid": "dev dev_file eval_file val val_file valid_file validation validation_file",
     "data.test": "test_file",
     "data.tokens": "tokenizer tokenizer_type tokenization",
@@ -107,6 +107,10 @@ RECIPES = {
     "pretrain model=roberta": "roberta",
     "pretrain model=albert": "albert",
     "pretrain model=transformer-xl": "transformer_xl transfo_xl",
+    "flickr8k data.train=FILE": "caption captions captioning image_captioning image_captions",
+    "tag": "ner pos tagger tagging token_classification run_ner",
+    "answer": "squad qa question_answering run_qa",
+    "similarity": "sts stsb sts_b",
 }
 # The names that a message uses for a kind of model that has better known names.
 KNOWN_AS = {"recurrent": ("rnn", "lstm", "gru")}

@@ -99,6 +99,7 @@ def test_evaluation_has_exact_match_and_f1(regard: Regard, folder: Path) -> None
         (["--passage", "x.txt"], "give --question TEXT and --passage FILE"),
         (["q.jsonl", "-q", "Who?", "-p", "x.txt"], "give --question TEXT and --passage FILE"),
         (["-q", "Who?", "-p", "none.txt"], "no such file"),
+        (["-q", "Who?", "-p", "Anna left."], "give it on standard input with --passage -"),
         (["-q", " ", "-p", "short.txt"], "line 1: a question or a passage is missing"),
         (["-q", "Who?", "-p", "short.txt", "--threshold", "2"], "threshold=2.0: give a probability from 0 to 1"),
         (["blank.jsonl"], "line 1: the question or the passage is empty"),

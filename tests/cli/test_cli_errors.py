@@ -31,6 +31,10 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["train", "dates", "plan.stpes=4"], 'Did you mean "plan.steps"'),
         (["train", "dates", "plan.steps=many"], "plan.steps=many"),
         (["train", "dates", "plan.steps"], "name=value"),
+        (["train", "classify", "data=tickets.csv"], "a file of your own is given as data.train=tickets.csv"),
+        (["train", "classify", "--data", "tickets.csv"], "Did you mean the setting data.train=VALUE"),
+        (["train", "captions"], 'Use "flickr8k data.train=FILE"'),
+        (["train", "ner"], 'Use "tag"'),
         (["train", "dates", "plan.seed=9223372036854775808"], "plan.seed=9223372036854775808: give a whole number"),
         (["train", "dates", "--seed", "99999999999999999999"], "from 0 to 2**63-1"),
         (["train", "dates", "--seed", "-1"], "plan.seed=-1: give a whole number from 0"),
@@ -60,6 +64,19 @@ def refused(said: "Said") -> str:  # noqa: F821
 )
 def test_a_name_that_is_not_known(regard: Regard, arguments: list[str], expected: str) -> None:
     assert expected in refused(regard(*arguments))
+
+
+def test_a_file_without_its_setting(regard: Regard, tmp_path: Path) -> None:
+    path = tmp_path / "tickets.csv"
+    path.write_text("text,label\na,b\n")
+    assert f"the training file is data.train={path}" in refused(regard("train", "classify", path))
+
+
+@pytest.mark.parametrize("text", ["a text of words", "many words " * 100])
+def test_a_text_in_the_place_of_a_file(regard: Regard, translator: Make, text: str) -> None:
+    line = refused(regard("translate", translator(), text))
+    assert f"{text[:60]}{'…' * (len(text) > 60)}: no such file; if this is a text, give it on standard input" in line
+    assert len(line) < 200
 
 
 @pytest.mark.parametrize("verb", ["translate", "eval", "look", "embed", "export"])

@@ -127,8 +127,8 @@ STARTED = Started(Path("runs/a"), 0, 40, 12_345, "cpu", "float32", 1200, 0, 3, 1
         ({"step": 5, "over": "minutes"}, "runs/a: finished at step 5 (plan.minutes), only evaluated again: 12.3k "
          "parameters on cpu (float32), 1,200 examples, 1 batch of 3 shapes"),
         ({"ranks": 2, "dropped": 1500, "examples": 1, "epoch": 2000, "shapes": 1, "counts": True},
-         "runs/a: a model of counts on 2 ranks, this one on cpu (float32), 1 example, 1,500 too long, 2,000 batches of "
-         "1 shape"),
+         "runs/a: a model of counts on 2 ranks, this one on cpu (float32), 1 example, 1,500 too long and left out, "
+         "2,000 batches of 1 shape"),
     ],
 )  # fmt: skip
 def test_the_first_line_of_a_run(changes: dict[str, Any], line: str) -> None:

@@ -33,6 +33,8 @@ def test_the_mean_and_the_deviation_of_seeds(regard: Regard, opinions: list[str]
     assert found["sd"]["loss"] == pytest.approx(statistics.stdev(losses), rel=1e-4)
     page = Path("runs/classify/report.html").read_text(encoding="utf-8")
     assert "mean ± sd" in page
+    message = "runs/classify: a folder of several runs; name one of them, such as runs/classify/seed-1."
+    assert regard("eval", "runs/classify").err == f"error: {message}\n"
     rmtree("runs/classify/seed-2")  # as if the second run had not begun
     again = regard("train", "classify", "--resume", "--seeds", "2")
     assert again.code == 0

@@ -213,8 +213,9 @@ def test_mistakes_are_one_line(regard: Regard, folder: Path, kim: Path) -> None:
         (["tag", kim], "this is a classifier, which cannot tag; use: regard classify"),
         (["classify", folder / "run"], "this is a tagger, which cannot classify; use: regard tag"),
         (["tag", folder / "run", "--tokens", "commas"], "--tokens"),
+        (["tag", folder / "run"], "standard input: has a word and its tag on each line, not a text; read its words"),
     ):
-        said = regard(*arguments, stdin="Anna\n")
+        said = regard(*arguments, stdin="Anna NN S-PER\nleft VB O\n\nAnna NN B-PER\n")
         assert said.code == 2
         assert message in said.err
         assert len(said.err.strip().splitlines()) == 1

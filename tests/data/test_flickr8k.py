@@ -121,6 +121,25 @@ def test_images_of_your_own_are_read(tmp_path: Path) -> None:
     assert len(corpus.train) == 4
 
 
+def test_captions_of_your_own_may_be_a_table(tmp_path: Path) -> None:
+    for name in ("a 1.png", "b.png"):
+        (tmp_path / name).write_bytes(picture("PNG"))
+    table = tmp_path / "captions.csv"
+    table.write_text('\ufeffid,file_name,Caption\n1,a 1.png,"a dog, and\na cat"\n2,b.png,a cow\n', encoding="utf-8")
+    corpus = Flickr8k(train=str(table), valid=str(table)).load()
+    assert [(Path(one.image).name, one.target) for one in corpus.train] == [
+        ("a 1.png", "a dog and a cat"),
+        ("b.png", "a cow"),
+    ]
+    table.write_text("file_name,caption\nnone.png,a dog\n")
+    with pytest.raises(UserError, match=r"captions\.csv, line 2: names none\.png, which is not in"):
+        Flickr8k(train=str(table)).load()
+    lines = tmp_path / "captions.txt"
+    lines.write_text("image,caption\nb.png,a cow\n")
+    with pytest.raises(UserError, match=r"line 1: not image<TAB>caption.* give a \.csv file with the columns image"):
+        Flickr8k(train=str(lines)).load()
+
+
 def test_a_path_in_a_list_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "Flicker8k_Dataset").mkdir()
     (tmp_path / "secret.jpg").write_bytes(picture("JPEG"))

@@ -44,7 +44,10 @@ def test_the_surest_mistakes_come_first() -> None:
     assert [row[0] for row in table.rows][1:] == ["s", "p"]
     assert table.rows[0][0] == "r" * 199 + "…"
     assert table.note.startswith("3 of 4 predictions are wrong")
-    assert one.to_json()["mistakes"][1] == {"text": "s", "true": "a", "predicted": "b", "probability": "70.0%"}
+    assert one.to_json()["mistakes"][1] == {"text": "s", "true": "a", "predicted": "b", "probability": 0.7}
+    alone = replace(one, found=one.found[1:3], gold=one.gold[1:3], probabilities=probabilities[1:3], texts=["q", "r"])
+    assert (table := alone.mistakes()) is not None
+    assert table.note.startswith("1 of 2 predictions is wrong")
 
 
 def test_without_a_mistake_there_is_no_table_of_mistakes() -> None:

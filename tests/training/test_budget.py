@@ -103,6 +103,19 @@ def test_the_size_of_a_validation_set_that_is_too_small_is_in_a_warning(recipe, 
         )
 
 
+def test_many_examples_that_are_too_long_are_in_a_warning(recipe, tmp_path):
+    path = tmp_path / "long.tsv"
+    for long, budget, most in (
+        (1, 48, None),
+        (4, 48, "more than 16 tokens, the most that the model reads, and are left out; shorten their texts"),
+        (4, 12, "more tokens than plan.batch_tokens=12, and are left out; raise it"),
+    ):
+        path.write_text("".join(f"{'ab' * (40 if n < long else 2)}\tb\n" for n in range(40)))
+        warnings = prepare(recipe(f"data.train={path}", f"data.valid={path}", f"plan.batch_tokens={budget}")).warnings
+        found = f"{long} of 40 training examples have {most}"
+        assert [warning.startswith(found) for warning in warnings] == [True] * bool(most)
+
+
 def test_plans_that_cannot_work_have_a_warning(recipe, tmp_path):
     started, *_, finished = Run(recipe("plan.steps=4", "plan.warmup=40", "plan.samples=1"), tmp_path / "long")
     assert isinstance(started, Started)

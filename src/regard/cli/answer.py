@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.lines import chunks, print_line
+from regard.cli.lines import chunks, print_line, refuse_text
 from regard.errors import UserError
 
 FileOfQuestions = Annotated[
@@ -68,6 +68,7 @@ def answer(
     model = opening.open(run)
     model.expect("answer questions", model.predicts("span"))
     if question is not None and passage is not None:
+        refuse_text(passage, "--passage")
         text = "\n".join(line for _, lines in chunks("-") for line in lines) if passage == "-" else read_text(passage)
         if not text.strip():
             raise UserError(f"--passage {passage}: it has no text; give a file that has the answer.")

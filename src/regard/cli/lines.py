@@ -33,6 +33,7 @@ def chunks(file: str, size: int = AHEAD, bar: bool = True, prints: bool = True) 
     A bar shows the lines that are done, see `counted`. Lines of standard input are yielded as they arrive, unless a
     `size` is given.
     """
+    refuse_text(file)
     path, total = Path(os.path.expanduser(file)), None
     if file == "-" or path.is_fifo():  # <(command) of a shell is a pipe
         arrived = _arriving(_standard_input() if file == "-" else path.open("rb"))
@@ -50,6 +51,13 @@ def chunks(file: str, size: int = AHEAD, bar: bool = True, prints: bool = True) 
             yield first, lines
             first += len(lines)
             count(len(lines))
+
+
+def refuse_text(file: str, option: str = "") -> None:
+    """Refuse a text in the place of a file: a name with spaces that no file has."""
+    if len(file.split()) > 1 and not os.path.exists(os.path.expanduser(file)):
+        given = f"give it on standard input{option and f' with {option} -'}: echo TEXT | regard …"
+        raise UserError(f"{file[:60]}{'…' * (len(file) > 60)}: no such file; if this is a text, {given}")
 
 
 def _regrouped(arrived: Iterable[list[str]], size: int) -> Iterator[list[str]]:

@@ -71,7 +71,7 @@ def _started(event: Started) -> str:
     if event.over:
         before = f"finished at step {event.step} (plan.{event.over}), only evaluated again: "
     place = event.device if event.ranks == 1 else f"{event.ranks} ranks, this one on {event.device}"
-    dropped = f", {event.dropped:,} too long" if event.dropped else ""
+    dropped = f", {event.dropped:,} too long and left out" if event.dropped else ""
     what = "a model of counts" if event.counts else f"{size(event.parameters)} parameters"
     return (
         f"{event.path}: {before}{what} on {place} ({event.precision}), "

@@ -7,6 +7,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.lines import chunks, numbered, print_line
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs.tagging import Tagged
@@ -52,6 +53,8 @@ def tag(
     if tokens is None:
         named = names_entities(tag_names(model))
         for first, lines in chunks(file):
+            if first == 1:
+                _refuse_columns(file, lines)
             for number, found in enumerate(tag_texts(model, lines, batch_tokens), first):
                 if json:
                     print_line(numbered(number, found))
@@ -69,6 +72,17 @@ def tag(
                 print_line(numbered(number, one))
             else:
                 _print_words(one)
+
+
+def _refuse_columns(file: str, lines: list[str]) -> None:
+    """Refuse the lines of a file of columns, on which a word comes first and a tag such as B-PER or O last."""
+    from regard.data.conll import columns_of
+    from regard.entities import names_entities
+
+    rows = [cells for cells in map(columns_of, lines) if cells]
+    if all(len(cells) > 1 for cells in rows) and names_entities({cells[-1] for cells in rows}):
+        name = "standard input" if file == "-" else file
+        raise UserError(f"{name}: has a word and its tag on each line, not a text; read its words with --tokens lines.")
 
 
 def _print_words(found: "Tagged") -> None:

@@ -237,7 +237,7 @@ def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: C
     rows = {
         "parameters": "counted during training" if found.counts else f"{found.parameters:,}",
         **({"head": found.head} if found.head else {}),
-        "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
+        "examples": f"{found.examples:,}" + f", {found.dropped:,} too long and left out" * bool(found.dropped),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
         **({"text": f"{size(found.text_bytes)}B on disk", "token file": tokens} if found.text_bytes else {}),

@@ -195,7 +195,8 @@ class Batches:
         widths = {name: np.maximum(axis, 1) for name, axis in widths.items()}
         most = budget if limit is None else min(limit, budget)
         kept = np.flatnonzero(np.all([axis <= most for axis in widths.values()], axis=0))
-        self.dropped = len(self._examples) - len(kept)  # rows that are too long
+        self.rows = len(self._examples)  # those that are too long included
+        self.dropped = self.rows - len(kept)  # rows that are too long
         if not len(kept):
             raise UserError(
                 f"every example has more than {most} tokens, the most that plan.batch_tokens and the model's longest "

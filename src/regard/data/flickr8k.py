@@ -19,6 +19,7 @@ from typing import ClassVar
 from regard.data.example import Captioned, Corpus, Tokens
 from regard.data.files import find_data, iterate_lines, opened
 from regard.data.sources import load_files
+from regard.data.tables import NAMED, ending, read_table
 from regard.errors import UserError
 from regard.metrics import caption_words
 
@@ -42,7 +43,7 @@ class Flickr8k:
 
     tasks: ClassVar[tuple[str, ...]] = ("caption-features",)
 
-    train: str = ""  # a file of your own captions, with lines image<TAB>caption; if empty, Flickr8k is read
+    train: str = ""  # your own captions: lines image<TAB>caption, or a .csv or .jsonl file; if empty, Flickr8k is read
     valid: str = ""  # the same for validation; if empty, 2 % of your images are held out
     test: str = ""  # the same for the test; may be empty
     images: str = ""  # the folder of your images; if empty, the folder of each file of captions
@@ -109,21 +110,31 @@ def _read_distribution(names: Path) -> list[Captioned]:
 
 
 def _captions(path: Path) -> Mapping[str, tuple[str, list[str]]]:
-    """The captions of each image of a file of lines image<TAB>caption, and the place of its first line.
+    """The captions of each image of a file, and the place of its first line.
 
     An image may have the number of the caption: "image.jpg#0".
     """
     found: dict[str, tuple[str, list[str]]] = {}
-    for number, line in enumerate(iterate_lines(path), 1):
-        name, tab, caption = line.partition("\t")
-        words = caption_words(caption)
-        if line.strip() and (not tab or not name.strip()):
-            raise UserError(f"{path}, line {number}: not image<TAB>caption, found {line[:40]!r}; mend the line.")
-        if words:
-            place = f"{path}, line {number}"
+    for place, name, caption in _caption_rows(path):
+        if words := caption_words(caption):
             name = re.sub(r"(?<=.)#\d+$", "", name)
             found.setdefault(name, (place, []))[1].append(" ".join(words))
     return found
+
+
+def _caption_rows(path: Path) -> Iterator[tuple[str, str, str]]:
+    """The place, the image and the caption of each line image<TAB>caption, or of each record of a table."""
+    if ending(path) in NAMED:
+        for number, row in read_table(path, {"image": "", "caption": ""}):
+            yield f"{path}, line {number}", row["image"].strip(), row["caption"]
+        return
+    for number, line in enumerate(iterate_lines(path), 1):
+        name, tab, caption = line.partition("\t")
+        if line.strip() and (not tab or not name.strip()):
+            found = f"not image<TAB>caption, found {line[:40]!r}"
+            cure = "mend the line, or give a .csv file with the columns image and caption"
+            raise UserError(f"{path}, line {number}: {found}; {cure}.")
+        yield f"{path}, line {number}", name, caption
 
 
 def _in_folder(name: str, folder: Path, place: str) -> str:

@@ -36,6 +36,8 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "context": ("sent1", "ctx", "question", "passage"),
     "choices": ("endings", "options"),
     "passage": ("context", "paragraph"),
+    "image": ("file", "file_name", "filename", "image_name"),
+    "caption": ("text", "sentence", "description"),
 }
 HEADER_WORDS = frozenset((*USUAL_NAMES, *chain.from_iterable(USUAL_NAMES.values())))  # a line of such words is a header
 

@@ -38,7 +38,7 @@ def flickr8k() -> Recipe:
     """
     return Recipe(
         name="flickr8k",
-        title="captions of photographs (Flickr8k)",
+        title="captions of photographs (Flickr8k), or of images of your own",
         data=Flickr8k(),
         model=CaptionerConfig(encoder="features", width=768, embed=512, decoder="attend", dropout=0.6),
         objective=Captioning(smoothing=0.1),

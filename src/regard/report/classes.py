@@ -18,6 +18,7 @@ MOST_CLASSES = 10  # of a confusion matrix in a terminal; with more classes, the
 MOST_CONFUSIONS = 10
 MOST_MISTAKES = 5
 LONGEST = 200  # characters of a text in a table
+MISTAKE = ("text", "true", "predicted", "probability")  # the columns of a wrong prediction
 NOTE = (
     "Precision: the part of the texts with this prediction that have the class. Recall: the part of the texts of the "
     "class that are found. F1: their harmonic mean. Macro: the mean of the classes; a class that is neither there nor "
@@ -45,13 +46,13 @@ class ClassReport:
         """The scores by class, their averages, and the confusion matrix."""
         scores = class_scores(self.found, self.gold)
         averages = {"macro": macro_average(self.found, self.gold), "micro": micro_average(self.found, self.gold)}
-        wrong = self.mistakes()
+        surest = [dict(zip(MISTAKE, row)) for row in self._surest_mistakes()]
         return {
             "names": list(self.names),
             "scores": {name: _numbers(scores, at) for at, name in enumerate(self.names)},
             **{name: _numbers(average, 0) for name, average in averages.items()},
             "confusion": None if self.several else self.confusion.tolist(),
-            **({"mistakes": [dict(zip(wrong.columns, row)) for row in wrong.rows]} if wrong else {}),
+            **({"mistakes": surest} if surest else {}),
         }
 
     def table(self) -> Table:
@@ -81,24 +82,29 @@ class ClassReport:
         ]
         return Table("The most frequent confusions", ["true", "predicted", "texts", "of"], rows)
 
-    def mistakes(self) -> Table | None:
-        """The wrong predictions with the highest probabilities; None if there is none."""
+    def _surest_mistakes(self) -> list[tuple[str, str, str, float]]:
+        """The wrong predictions with the highest probabilities: text, true class, predicted class, probability."""
         if self.several or self.probabilities is None:
-            return None
+            return []
         wrong, surest = (self.found & self.gold).sum(1) == 0, self.probabilities.max(1)
         order = [at for at in np.argsort(-surest, kind="stable").tolist() if wrong[at]][:MOST_MISTAKES]
-        rows: list[list[Cell]] = [
-            [
+        return [
+            (
                 self.texts[at] if len(self.texts[at]) <= LONGEST else self.texts[at][: LONGEST - 1] + "…",
                 self.names[int(self.gold[at].argmax())],
                 self.names[int(self.found[at].argmax())],
-                f"{surest[at]:.1%}",
-            ]
+                float(surest[at]),
+            )
             for at in order
         ]
-        note = f"{wrong.sum():,} of {len(wrong):,} predictions are wrong. A sure mistake may be a wrong label."
-        columns = ["text", "true", "predicted", "probability"]
-        return Table("The most confident mistakes", columns, rows, note) if rows else None
+
+    def mistakes(self) -> Table | None:
+        """The wrong predictions with the highest probabilities; None if there is none."""
+        rows: list[list[Cell]] = [[*row, f"{probability:.1%}"] for *row, probability in self._surest_mistakes()]
+        wrong = int(((self.found & self.gold).sum(1) == 0).sum())
+        note = f"{wrong:,} of {len(self.gold):,} predictions {'is' if wrong == 1 else 'are'} wrong. "
+        note += "A sure mistake may be a wrong label."
+        return Table("The most confident mistakes", list(MISTAKE), rows, note) if rows else None
 
     def heatmap(self) -> Heatmaps | None:
         """The confusion matrix as a picture: of the examples of each true class, the part with each prediction."""

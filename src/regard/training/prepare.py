@@ -49,6 +49,7 @@ from regard.training.parallel import ALONE, Ranks
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
+MANY_DROPPED = 0.05  # the part of the training examples that is too long; if it is larger, a warning
 ABSENT = {  # what metrics need that data may not have, and what to do then
     "tags": "the tags name no entities, as B-PER does; if they should, name another column with data.column=N",
     "predictions": "the pairs have no numbers; if they have, give data.number=COLUMN data.least=N",
@@ -209,6 +210,7 @@ def prepare(
             *corpus.warnings,
             *doubts,
             *_warnings(recipe, config, corpus, running=not isinstance(batches, Batches)),
+            *(_dropped(recipe, config, batches) if isinstance(batches, Batches) else ()),
         ),
     )
 
@@ -313,6 +315,18 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
     if not running and valid < FEW:
         found = f"the validation set has {valid} example{'s' * (valid > 1)}, too few to select the best step reliably"
         yield f"data.valid: {found}; give data.valid=FILE or more training examples."
+
+
+def _dropped(recipe: Recipe, config: ModelConfig, batches: Batches) -> Iterator[str]:
+    """A warning if many training examples are left out because they are too long."""
+    budget, longest = recipe.plan.batch_tokens, _longest_row(config)
+    if batches.dropped > MANY_DROPPED * batches.rows:
+        most = f"more than {longest} tokens, the most that the model reads"
+        cure = "shorten their texts, or train with a model that reads more"
+        if longest is None or budget < longest:
+            most, cure = f"more tokens than plan.batch_tokens={budget}", "raise it, or shorten their texts"
+        found = f"{batches.dropped:,} of {batches.rows:,} training examples have {most}"
+        yield f"{found}, and are left out; {cure}."
 
 
 def _windows(

@@ -67,6 +67,13 @@ def test_the_texts_of_a_table_are_those_of_the_column_of_training(regard: Regard
     assert regard("classify", runs / "classify", stdin=f"text\n{lines}").out != expected
 
 
+def test_the_lines_of_a_table_are_those_on_which_its_records_start(regard: Regard, runs: Path) -> None:
+    Path("a.csv").write_text('text\n"a fine\nday"\n\na rain day\na strange day\n')
+    said = regard("classify", runs / "classify", "a.csv", "--json")
+    assert [json.loads(line)["line"] for line in said.out.splitlines()] == [2, 5, 6]
+    assert "1 token in line 6: not in this model's vocabulary" in said.err
+
+
 def test_the_help_keeps_the_lines_of_its_examples(regard: Regard) -> None:
     assert "\n   echo" in regard("classify", "--help").out
 

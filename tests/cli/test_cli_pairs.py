@@ -179,6 +179,12 @@ def test_texts_that_a_model_cannot_read(regard: Regard, runs: Path) -> None:
         library.classify(library.load(runs / "pair"), ["one text"])
 
 
+def test_a_cell_over_several_lines_does_not_shift_the_lines_after_it(regard: Regard, runs: Path) -> None:
+    long = "rain " * 40
+    Path("a.csv").write_text(f'first,second\n"the rain\n\ncame",the sun came\n\na,b\na,{long}\n')  # the last is line 7
+    assert "line 7: 45 tokens with the special ones" in regard("classify", runs / "pair", "a.csv").err
+
+
 def test_a_model_of_another_task_is_refused(regard: Regard, runs: Path) -> None:
     said = regard("similarity", runs / "pair", "a", "b")
     assert "this is a classifier, which cannot compare two texts; use: regard classify" in said.err

@@ -111,7 +111,7 @@ def print_captions(
     model.expect("caption", model.reads_images)
     if target is not None:
         unknown = UnknownCounter()
-        unknown.count(model.target_tokenizer, model.target_tokenizer.encode_batch([target]), first=1)
+        unknown.count(model.target_tokenizer, model.target_tokenizer.encode_batch([target]), [1])
         unknown.report()
     views: list[ImageView] = []
     for first in range(0, len(images), AT_ONCE):  # a batch at a time, so that its captions are printed at once

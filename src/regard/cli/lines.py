@@ -147,7 +147,7 @@ def _decoded(line: bytes, number: int) -> str:
 class Chunk:
     """Lines that a model reads together."""
 
-    first: int  # the number of the first line
+    numbers: Sequence[int]  # the number of each line in its file
     lines: list[str]
     texts: list[Any]  # the lines that are not blank, or their pairs (source, target)
 
@@ -156,7 +156,7 @@ class Chunk:
     ) -> None:
         """Print the answer to each text, as JSON or by its `cells`. A blank line is answered by a blank line."""
         rest = iter(answers)
-        for number, line in enumerate(self.lines, self.first):
+        for number, line in zip(self.numbers, self.lines):
             answer = next(rest) if line.strip() else None
             if json:
                 print_line(numbered(number, answer))
@@ -174,19 +174,19 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False, column: str | 
 
     unknown = UnknownCounter()
     rows = None if column is None else _table_rows({"text": column}, file)
-    given = chunks(file) if rows is None else ((first, ["\t".join(row) for row in found]) for first, found in rows)
-    for first, lines in given:
-        there = [(number, line) for number, line in enumerate(lines, first) if line.strip()]
+    given = _numbered(chunks(file)) if rows is None else ((at, ["\t".join(row) for row in found]) for at, found in rows)
+    for numbers, lines in given:
+        there = [(number, line) for number, line in zip(numbers, lines) if line.strip()]
         texts = [_pair(line, number) if paired else line for number, line in there]
         sources = [line.partition("\t")[0] for line in lines] if paired else lines
-        unknown.count(model.tokenizer, model.read(sources, first), first)
+        unknown.count(model.tokenizer, model.read(sources, numbers), numbers)
         if paired:
             targets = [line.partition("\t")[2].partition("\t")[0].strip() for line in lines]
             encoded = model.target_tokenizer.encode_batch(targets)
-            for number, ids in enumerate(encoded, first):
+            for number, ids in zip(numbers, encoded):
                 fit_target(model, ids, f"line {number}")
-            unknown.count(model.target_tokenizer, encoded, first)
-        yield Chunk(first, lines, texts)
+            unknown.count(model.target_tokenizer, encoded, numbers)
+        yield Chunk(numbers, lines, texts)
         sys.stdout.flush()
     unknown.report()
 
@@ -199,21 +199,26 @@ def part_chunks(model: "Loaded", file: str) -> Iterator[Chunk]:
     from regard.verbs.labelling import checked_parts
 
     unknown = UnknownCounter()
-    for first, rows in _table_rows(model.part_columns, file):
-        there = [(number, cells) for number, cells in enumerate(rows, first) if cells]
+    for numbers, rows in _table_rows(model.part_columns, file):
+        there = [(number, cells) for number, cells in zip(numbers, rows) if cells]
         for number, cells in there:
             parts = checked_parts(model, cells, f"line {number}")
             if model.joined_text is not None:
                 model.read_joined([model.joined_value(parts)], number)
         tokens = [list(chain.from_iterable(model.tokenizer.encode_batch(cells))) for cells in rows]
-        unknown.count(model.tokenizer, tokens, first)
-        yield Chunk(first, ["\t".join(cells) for cells in rows], [tuple(cells) for _, cells in there])
+        unknown.count(model.tokenizer, tokens, numbers)
+        yield Chunk(numbers, ["\t".join(cells) for cells in rows], [tuple(cells) for _, cells in there])
         sys.stdout.flush()
     unknown.report()
 
 
-def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, list[list[str]]]]:
-    """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the line of the first.
+def _numbered(given: Iterable[Lines]) -> Iterator[tuple[Sequence[int], list[str]]]:
+    """The chunks of lines with the number of each line."""
+    return ((range(first, first + len(lines)), lines) for first, lines in given)
+
+
+def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[Sequence[int], list[list[str]]]]:
+    """The cells of each line of a file, or of each record of a .csv or .jsonl file, with the lines they start on.
 
     A table has the columns that the model was trained on. The first line of a file of lines is a header if it has two
     or more cells and among them the names of all columns. A blank line has no cells.
@@ -227,7 +232,7 @@ def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, li
         records = list(read_table(file, columns, lists=("choices",)))
         for at in range(0, len(records), AHEAD):
             some = records[at : at + AHEAD]
-            yield some[0][0], [[cell.strip() for cell in row.values()] for _, row in some]
+            yield [line for line, _ in some], [[cell.strip() for cell in row.values()] for _, row in some]
         return
     for first, lines in chunks(file):
         rows = [[cell.strip() for cell in line.split("\t")] if line.strip() else [] for line in lines]
@@ -236,7 +241,7 @@ def _table_rows(columns: Mapping[str, str], file: str) -> Iterator[tuple[int, li
             places, first, rows = [rows[0].index(name) for name in names.values()], 2, rows[1:]
         if places is not None:
             rows = [[row[place] for place in places if place < len(row)] for row in rows]
-        yield first, rows
+        yield range(first, first + len(rows)), rows
 
 
 def _pair(line: str, number: int) -> tuple[str, str]:
@@ -253,7 +258,7 @@ def count_unknown(model: "Loaded", given: Iterable[Lines], without: str = "") ->
     unknown = UnknownCounter()
     for first, lines in given:
         texts = [line.replace(without, "") for line in lines] if without else lines
-        unknown.count(model.tokenizer, model.tokenizer.encode_batch(texts), first)
+        unknown.count(model.tokenizer, model.tokenizer.encode_batch(texts), range(first, first + len(lines)))
         yield first, lines
         sys.stdout.flush()
     unknown.report()
@@ -266,11 +271,11 @@ class UnknownCounter:
     found: Counter[int] = field(default_factory=Counter)
     name: str = ""  # the piece of the unknown token
 
-    def count(self, tokenizer: "Tokenizer", tokens: Sequence[Sequence[int]], first: int) -> None:
-        """Count the unknown tokens of more texts; `first` is the number of the first."""
+    def count(self, tokenizer: "Tokenizer", tokens: Sequence[Sequence[int]], numbers: Sequence[int]) -> None:
+        """Count the unknown tokens of more texts, given the number of each."""
         if (mark := tokenizer.special_tokens.unk) is None:
             return
-        if found := {number: unknown for number, text in enumerate(tokens, first) if (unknown := text.count(mark))}:
+        if found := {number: unknown for number, text in zip(numbers, tokens) if (unknown := text.count(mark))}:
             self.found.update(found)
             self.name = tokenizer.pieces([mark])[0]
 

@@ -121,7 +121,7 @@ def look(
         _refuse(f"{run}: {model.kind}, which reads the text and searches for none", {"--beam": beam > 1 or None})
     view = verbs.look(model, given, target, beam, part, layer)
     unknown = UnknownCounter()
-    unknown.count(model.tokenizer, model.tokenizer.encode_batch([f"{text} {second or ''}"]), first=1)
+    unknown.count(model.tokenizer, model.tokenizer.encode_batch([f"{text} {second or ''}"]), [1])
     unknown.report()
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")

@@ -50,7 +50,7 @@ def translate(
             pair = one.source_tokens, one.tokens
             aligned = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
             if json:
-                found: dict[str, Any] = {"line": chunk.first + one.line}
+                found: dict[str, Any] = {"line": chunk.numbers[one.line]}
                 if one.source_tokens:  # else the line is blank
                     found |= {"text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
                 if aligned:

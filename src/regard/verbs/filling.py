@@ -42,7 +42,7 @@ def fill(
         return infill(model, texts, top, batch_tokens, first)
     if not model.predicts("masked"):
         return _fill_from_context(model, texts, top, batch_tokens, first)
-    tokens = model.read(texts, first)
+    tokens = model.read(texts, range(first, first + len(texts)))
     mask = _mask(model, texts, tokens, first)
     there = [row for row, ids in enumerate(tokens) if ids]
     pairs = {row: (list[int](), tokens[row]) for row in there}

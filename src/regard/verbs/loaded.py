@@ -294,14 +294,15 @@ class Loaded:
         """The most tokens of a text, special tokens included; None: no limit."""
         return self.module.config.longest
 
-    def read(self, texts: Sequence[str], first: int = 1) -> list[list[int]]:
+    def read(self, texts: Sequence[str], numbers: Sequence[int] | None = None) -> list[list[int]]:
         """The ids of input texts: sources, or the lines of a language model.
 
-        A text that is longer than the context is truncated or refused, see `long`; `first` is the number of the first
-        text in error messages.
+        A text that is longer than the context is truncated or refused, see `long`; `numbers` are those of the texts in
+        error messages (None: 1, 2, …).
         """
         tokens = self.tokenizer.encode_batch([text.strip() for text in texts])
-        return [self.fit_context(ids, f"line {number}") for number, ids in enumerate(tokens, first)]
+        numbers = range(1, len(tokens) + 1) if numbers is None else numbers
+        return [self.fit_context(ids, f"line {number}") for number, ids in zip(numbers, tokens)]
 
     @property
     def joined_text(self) -> JoinedText | None:

@@ -92,6 +92,17 @@ def test_a_run_counts_the_text_once_in_any_number_of_steps_and_resumes(tmp_path:
     assert last.values["loss"] < losses[-1]
 
 
+def test_a_step_without_a_batch_has_the_loss_of_the_step_before_also_after_a_resume(tmp_path: Path) -> None:
+    made = recipe(tmp_path, "plan.steps=8", "plan.evaluate=4", "plan.log=1")  # all lines are one batch
+    run = iter(Run(made, tmp_path / "run"))
+    while not (isinstance(event := next(run), Progress) and event.step == 5):
+        pass
+    run.close()
+    *before, loss = (event.loss for event in Run(made, tmp_path / "run", "resume") if isinstance(event, Progress))
+    assert loss == event.loss == pytest.approx(math.log(load(tmp_path / "run").target_tokenizer.size))
+    assert before == [loss] * 2
+
+
 def test_counts_that_exclude_a_validation_token_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "valid.txt").write_text("barks the\n")
     settings = (f"data.valid={tmp_path}/valid.txt", "plan.steps=4", "plan.evaluate=2")
@@ -127,6 +138,7 @@ def test_windows_of_a_running_text_have_every_target_once() -> None:
             for pair in zip(batch["tokens"].flatten().tolist(), batch["targets"].flatten().tolist())
             if pair[1] != IGNORED
         ]
+        assert list(windows.part(0, parts))  # the loss of the first step is that of a batch
         assert sorted(pairs) == sorted(pairwise(text.tolist()))
 
 

@@ -219,7 +219,7 @@ class Windows:
     def part(self, number: int, parts: int) -> Iterator[Batch]:
         """The windows of one of so many parts of the text, in order: all parts together have every target once."""
         targets = len(self._text) - 1
-        first, last = (n * targets // parts for n in (number, number + 1))
+        first, last = (-(-n * targets // parts) for n in (number, number + 1))  # rounded up: the first part has targets
         return in_order(self._text[first : last + 1], self._window, self._rows * self._window)
 
 

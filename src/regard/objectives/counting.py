@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
+from regard.errors import UserError
 from regard.objectives.objective import Objective, Rate, Step, Sums
 from regard.objectives.sequence import TeacherForcing
 
@@ -56,6 +57,7 @@ class CountingTrainer:
 
     def __init__(self, model: CountedModel, batches: Parts, steps: int) -> None:
         self._model, self._batches, self._steps = model, batches, steps
+        self._mean = torch.zeros((), dtype=torch.double)  # the loss of the last step
 
     @property
     def model(self) -> Any:
@@ -64,7 +66,6 @@ class CountingTrainer:
     @torch.no_grad()
     def steps(self, start: int) -> Iterator[Step]:
         device = next(self.model.parameters()).device
-        mean = torch.zeros((), dtype=torch.double, device=device)
         for n in range(start, self._steps):
             began, total, count = time.perf_counter(), torch.zeros((), dtype=torch.double, device=device), 0
             part = [batch.to(device) for batch in self._batches.part(n, self._steps)]
@@ -74,12 +75,15 @@ class CountingTrainer:
             if part:  # at once, since every call sorts all pairs
                 tokens, targets = ([batch[name].flatten() for batch in part] for name in ("tokens", "targets"))
                 self._model.add(torch.cat(tokens), torch.cat(targets))
-            mean = total / count if count else mean
-            yield Step(n + 1, count, mean[None], mean, ("nll",), seconds=time.perf_counter() - began)
+            self._mean = total / count if count else self._mean.to(device)
+            yield Step(n + 1, count, self._mean[None], self._mean, ("nll",), seconds=time.perf_counter() - began)
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing: the counts are the model."""
-        return {}
+        """The loss of the last step, for steps without a batch. The counts are the model."""
+        return {"loss": self._mean}
 
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
-        pass
+        loss = state.get("loss", self._mean)  # earlier versions did not save it
+        if loss.shape != () or loss.dtype != torch.double:
+            raise UserError(f"loss: {loss.dtype} of shape {tuple(loss.shape)} instead of one float64")
+        self._mean = loss

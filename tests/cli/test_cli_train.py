@@ -226,6 +226,8 @@ def test_eval_of_a_translator(regard: Regard, trained: Path, pairs: Path) -> Non
     assert (found["examples"], found["beam"], found["step"] > 0) == (200, 2, True)
     assert set(found["scores"]) == {"loss", "perplexity", "bleu", "exact"}
     assert found["exposure"]["count"][0] == 200
+    assert found["penalty"]["stop"] == "present"
+    assert not found.keys() & {"classes", "entities", "tasks", "lengths", "fill"}
     assert "By position" in regard("eval", "run", "--free-running").out
     spans = json.loads(regard("eval", "run", "--data", pairs, "--by-length", "--json").out)["lengths"]
     assert (next(iter(spans)).split("-")[0], len(spans) > 3) == ("2", True)

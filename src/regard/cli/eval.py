@@ -115,7 +115,8 @@ def evaluate(
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
     For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too; for a tagger,
-    those of each type of entity, and the wrong entities with the highest probability.
+    those of each type of entity, and the wrong entities with the highest probability. With --json, the keys of an
+    object are those of what was measured (docs/command-line.md).
 
     An example that is longer than the model's limit is cut; the number of such examples is printed. With --free-running
     a second table shows exposure bias: how much worse the model is at each position when it reads its own tokens
@@ -175,8 +176,8 @@ def evaluate(
             found = _measure(model, examples, beam, penalty, batch_tokens, parts)
             about = {"run": run, "step": model.step, "data": name, "examples": len(examples)}
             if json:
-                searched = {"beam": beam, "penalty": asdict(penalty)}
-                print_line({**about, "truncated": found.truncated, **searched, **found.to_json()})
+                search = {"beam": beam, "penalty": asdict(penalty)} if model.module.config.reads_source else {}
+                print_line({**about, "truncated": found.truncated, **search, **found.to_json()})
             else:
                 what = f"{run}, step {model.step}," if model.recipe else f"{run}"
                 _print_tables(model, found, f"{what} on {len(examples):,} examples of {name}")
@@ -215,11 +216,8 @@ class Measured:
     truncated: int  # examples past the model's limit
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as `regard eval --json` prints them."""
-        return {
-            "scores": self.scores.values,
-            "notes": self.scores.notes,
-            "chance": self.chance,
+        """The figures as `regard eval --json` prints them; a part that was not measured has no key."""
+        parts = {
             "lengths": self.lengths,
             "tasks": {name: {"examples": count, "scores": values} for name, (count, values) in self.tasks.items()},
             "exposure": self.exposure and asdict(self.exposure),
@@ -227,6 +225,8 @@ class Measured:
             "classes": self.classes and self.classes.to_json(),
             "entities": self.entities and self.entities.to_json(),
         }
+        always = {"scores": self.scores.values, "notes": self.scores.notes, "chance": self.chance}
+        return always | {name: part for name, part in parts.items() if part}
 
 
 def _measure(

@@ -251,3 +251,35 @@ def test_a_part_that_is_of_a_kind_already_is_not_reset() -> None:
     assert warm_started(find_recipe("text"), ["model=lstm"], given, "run")[0].model.width == 24
     with pytest.raises(UserError, match="model=gru: the model in run is of the kind lstm; leave it out"):
         warm_started(find_recipe("text"), ["model=gru"], given, "run")
+
+
+@pytest.mark.parametrize("model", ["lstm", "gru"])
+def test_gates_start_with_a_memory_as_long_as_the_sequences_of_the_recipe(model: str) -> None:
+    def chrono(recipe: str, *settings: str) -> int:
+        return int(change(find_recipe(recipe), [f"model={model}", *settings], KINDS).model.chrono)
+
+    assert [chrono(name) for name in ("adding", "copy", "smnist", "pmnist")] == [600, 1020, 784, 784]
+    assert (chrono("adding", "data.length=200"), chrono("copy", "data.delay=30")) == (200, 50)
+    assert (chrono("smnist", "data.pixels=4"), chrono("smnist", "data.pixels=784")) == (196, 0)
+    assert chrono("smnist", "model.chrono=0") == 0  # what is stated wins
+    assert (chrono("smnist", "data=clips"), chrono("text", "data.train=x")) == (0, 0)
+    assert change(find_recipe("smnist"), ["model=rnn"], KINDS).model.chrono == 0  # no gates
+
+
+def test_a_transformer_of_dates_is_small_and_trained_for_longer() -> None:
+    def made(*settings: str) -> Recipe:
+        return change(find_recipe("dates"), settings, KINDS)
+
+    recipe = made("model=transformer")
+    assert (recipe.model.width, recipe.model.layers, recipe.plan.steps, recipe.plan.rate) == (128, 2, 1200, 1e-3)
+    assert made("plan.steps=30", "model=transformer", "model.width=64").plan.steps == 30
+    assert made("plan.steps=30", "model=transformer", "model.width=64").model.width == 64
+    assert made("model=gnmt").plan == made().plan
+
+
+def test_a_model_that_others_start_from_has_the_plan_of_its_family_and_the_objective_of_the_recipe() -> None:
+    own = change(find_recipe("dates"), ["model=transformer", "objective=guided"], KINDS)
+    tokens = [train_tokenizer("char", ["abc"], 10)] * 2
+    given = WarmStart(own.model, tokens, objective=own.objective)
+    recipe = warm_started(find_recipe("dates"), [], given, "run")[0]
+    assert (recipe.plan.steps, recipe.objective) == (1200, find_recipe("dates").objective)

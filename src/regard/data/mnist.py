@@ -17,6 +17,7 @@ from regard.data.synthetic import check_sizes
 from regard.errors import UserError
 
 MEAN, DEVIATION = 0.1307, 0.3081  # of the pixels of the training images, from 0 to 1
+PIXELS = 28 * 28  # of an image
 HELD_OUT = 10_000  # the last training images are the validation images
 BYTES = 0x08  # the code for unsigned bytes in an idx file
 
@@ -40,6 +41,12 @@ class Mnist:
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 0, "seed": 0, "pixels": 1})
+
+    @property
+    def memory(self) -> int:
+        """The steps that a network must remember: all of an image; 0 if that is one step."""
+        steps = PIXELS // self.pixels
+        return steps if steps > 1 else 0
 
     def load(self) -> Corpus:
         train, test = (self._read(*names) for names in (self.files[:2], self.files[2:]))

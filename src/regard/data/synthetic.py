@@ -46,6 +46,11 @@ class Adding:
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "length": 2, "seed": 0})
 
+    @property
+    def memory(self) -> int:
+        """The steps that a network must remember: all of a sequence."""
+        return self.length
+
     def load(self) -> Corpus:
         return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
 
@@ -80,6 +85,11 @@ class CopyMemory:
 
     def __post_init__(self) -> None:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "delay": 1, "seed": 0})
+
+    @property
+    def memory(self) -> int:
+        """The steps that a network must remember: all of a sequence."""
+        return self.delay + 2 * RECALLED
 
     def load(self) -> Corpus:
         return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))

@@ -95,7 +95,11 @@ KINDS: Kinds = {
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,
-    "family": {"pretrain": pretraining.FAMILIES},  # by recipe and model: the settings that follow from the model
+    "family": {  # by recipe and model: the settings that follow from the model
+        "dates": translation.DATES,
+        "pretrain": pretraining.FAMILIES,
+        **dict.fromkeys(("adding", "copy", "smnist", "pmnist"), sequences.LONG_MEMORY),
+    },
     "node": {
         "plan": Plan,
         "recipe": Recipe,

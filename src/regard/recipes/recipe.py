@@ -308,17 +308,28 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
 def family_settings(recipe: Recipe, stated: Mapping[str, str], kinds: Kinds) -> list[str]:
     """The settings that follow from the model that is stated, without those of a part that is stated as a whole.
 
-    A published size (roberta-base) has the settings of its family, but keeps those of its model.
+    A published size (roberta-base) has the settings of its family, but keeps those of its model. A setting may have a
+    value of the data, such as {data.memory}; it is left out if other data is stated.
     """
     families, model = kinds.get("family", {}).get(recipe.name, {}), stated.get("model", "")
     named = (name for name in families if model.startswith(name) and not model.removeprefix(name)[:1].isalpha())
     family = max(named, key=len, default="")  # lstmn is none of lstm
     parts = {setting: setting.partition("=")[0].partition(".")[0] for setting in families.get(family, ())}
-    return [
+    found = [
         setting
         for setting, part in parts.items()
         if (part == "model" and family == model) or (part != "model" and part not in stated)
     ]
+    own = [f"{name}={value}" for name, value in stated.items() if name.partition(".")[0] == "data"]
+    data = override(recipe, own, kinds).data if found else recipe.data
+    same = type(data) is type(recipe.data)
+    return [setting.format(data=data) for setting in found if same or "{data." not in setting]
+
+
+def sets_objective(name: str, kinds: Kinds) -> bool:
+    """Whether the objective of the recipe of this name follows from the model."""
+    families = kinds.get("family", {}).get(name, {}).values()
+    return any(setting.startswith("objective=") for settings in families for setting in settings)
 
 
 def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:

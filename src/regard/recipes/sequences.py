@@ -13,6 +13,9 @@ from regard.models import RecurrentLmConfig, TcnConfig
 from regard.objectives import BinaryAnswers, Classification, Recall, Regression
 from regard.recipes.recipe import Plan, Recipe
 
+# By the name of the model: the settings of `adding`, `copy`, `smnist` and `pmnist` that follow from it. Their answers
+# depend on the first steps of a sequence, so the gates of a recurrent network start with a memory of all its steps.
+LONG_MEMORY: dict[str, tuple[str, ...]] = dict.fromkeys(("lstm", "gru"), ("model.chrono={data.memory}",))
 PLAN = Plan(rate=2e-3, warmup=200, decay=0.0, evaluate=500, precision="float32")
 
 

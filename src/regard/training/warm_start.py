@@ -22,7 +22,7 @@ from regard.errors import UserError
 from regard.heads import HeadConfig, VectorHeadConfig
 from regard.models import HeadedConfig, ModelConfig
 from regard.recipes import KINDS, Recipe, change
-from regard.recipes.recipe import can_train, family_settings, is_kind, models_for, name_of, shown_name
+from regard.recipes.recipe import can_train, family_settings, is_kind, models_for, name_of, sets_objective, shown_name
 from regard.stored import field_path, format_shape
 from regard.synonyms import known_as
 from regard.tasks import Task
@@ -245,8 +245,8 @@ def warm_started(
 def _family(given: WarmStart, recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> list[str]:
     """The settings of a recipe with families that follow from the given model, but none of the model itself.
 
-    The objective is that of the run that the model is from, if it fits the data. A model without the output layer for
-    it is asked nothing about sentences.
+    If the objective follows from the model, it is that of the run that the model is from, if it fits the data. A model
+    without the output layer for it is asked nothing about sentences.
     """
     body = given.config.split()[0]
     families = [name for name in kinds.get("family", {}).get(recipe.name, {}) if is_kind(body, kinds["model"][name])]
@@ -258,7 +258,7 @@ def _family(given: WarmStart, recipe: Recipe, settings: Sequence[str], kinds: Ki
     data = kinds["data"].get(stated.get("data", ""), recipe.data)
     tasks = [kinds["task"][name] for name in data.tasks]
     kept = given.objective is not None and any(can_train(given.objective, each) for each in tasks)
-    if kept and "objective" not in stated:
+    if kept and "objective" not in stated and sets_objective(recipe.name, kinds):
         values = {one.name: getattr(given.objective, one.name) for one in fields(given.objective)}
         own = [one for one in own if not one.startswith("objective")]
         own += [f"objective={name_of(given.objective, kinds['objective'])}"]
@@ -305,7 +305,7 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
         use = [
             name if of_data[name] == data else f"{name} data={data}"
             for name, one in recipes.items()
-            if (of_data[name] == data or name in kinds.get("family", {}))
+            if (of_data[name] == data or sets_objective(name, kinds))
             and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
         ]
         able = [f"objective={name}" for name in kinds["objective"] if kind in _fitting_models(data, name, kinds)]

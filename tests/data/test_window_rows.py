@@ -70,7 +70,7 @@ def test_sizes_that_cannot_work_are_refused() -> None:
 
 
 def test_evaluation_has_every_token_once_and_in_order() -> None:
-    found = list(rows_in_order(TEXT, FIELD, TASK, MASKS, 16, 70))
+    found = list(rows_in_order(TEXT, FIELD, TASK, MASKS, 16, 4))
     text = np.concatenate([row["text"][1:-1] for rows in found for row in rows])
     assert text.tolist() == TEXT.tolist()
     assert {len(rows) for rows in found[:-1]} == {4}

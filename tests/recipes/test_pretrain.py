@@ -92,6 +92,32 @@ def test_every_family_is_a_model() -> None:
         find_task(made(f"model={name}"), KINDS)
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [*((name, "book") for name in ("bert", "t5", "masked-lstm")), *((name, "lines") for name in ("albert", "electra"))],
+)
+def test_what_an_evaluation_hides_does_not_depend_on_the_size_of_a_batch(
+    name: str, data: str, file: Callable[..., str], tmp_path: Path
+) -> None:
+    lines = file(text(200).replace(". ", ".\n") if data == "lines" else text(500))
+    recipe = small(name, *(("data=lines",) if data == "lines" else ()), lines, "plan.steps=1", "plan.samples=0")
+    list(Run(recipe, tmp_path / "run"))
+    model = load(tmp_path / "run", "cpu")
+    examples = model.examples("train")[1]
+    few, many = (
+        evaluate(model, examples, {"loss", *recipe.metrics}, batch_tokens=size).values for size in (60, 100_000)
+    )
+    assert few == pytest.approx(many, rel=1e-5)
+
+
+def test_a_line_of_the_longest_length_is_cut_so_that_the_tokens_between_two_sentences_fit(
+    file: Callable[..., str], tmp_path: Path
+) -> None:
+    lines = file(text(100).replace(". ", ".\n"))  # most are longer than the context
+    recipe = small("bert", "data=lines", lines, f"data.valid={tmp_path / 'text.txt'}")
+    assert [event for event in Run(recipe, tmp_path / "run") if type(event).__name__ == "Evaluated"]
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_family_trains_is_evaluated_and_used(name: str, file: Callable[..., str], tmp_path: Path) -> None:
     recipe = small(name, file())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.data.batches import collate
+from regard.data.batches import Corruption, collate
 from regard.data.example import Corpus, LabelledText, Pair, Text
 from regard.data.scenes import Scenes
 from regard.errors import UserError
@@ -159,25 +159,26 @@ def test_the_attention_is_of_as_many_tokens_as_the_model_reads(translator, monke
     assert sorted(seen) == [lengths[0], lengths[1], room, room, room]
 
 
-def test_a_corruption_differs_from_batch_to_batch_and_is_the_same_at_every_evaluation(language):
+def test_a_corruption_is_the_same_at_every_evaluation_and_in_batches_of_any_size(language):
     model = load(language, "cpu")
-    examples = [Text("ab" * length) for length in (1, 2, 3, 4, 5, 6)]
+    examples = [Text("ab" * (1 + number % 6)) for number in range(300)]
 
-    def drawn():
+    def drawn(batch_tokens: int) -> list[tuple[int, float]]:
         seen = []
 
-        def corruption(rows, random):
-            seen.append((len(rows), random.random()))
-            return rows
+        class Seen(Corruption):
+            def __call__(self, rows, random):
+                seen.append((len(rows), random.random()))
+                return rows
 
-        lanes = list(evaluate_module._lanes(model, examples, 16, corruption))
-        assert [len(lane) for lane in lanes] == [1] * len(seen)
+        lanes = list(evaluate_module._lanes(model, examples, batch_tokens, Seen()))
+        assert {len(lane) for lane in lanes} == {1}
         assert sum(len(batch.rows) for lane in lanes for batch in lane) == len(examples)
         return seen
 
-    assert len(drawn()) > 2
-    assert len({number for _, number in drawn()}) == len(drawn())
-    assert drawn() == drawn()
+    assert [rows for rows, _ in drawn(16)] == [128, 128, 44]
+    assert len({number for _, number in drawn(16)}) == 3
+    assert drawn(16) == drawn(16) == drawn(4096)
 
 
 def test_what_cannot_be_measured_is_left_out(translator):

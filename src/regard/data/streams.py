@@ -381,12 +381,14 @@ def rows_in_order(
     task: Collation,
     corruption: Corruption | None,
     window: int,
-    budget: int,
+    count: int,
     name: str = "text",
 ) -> Iterator[Rows]:
-    """Rows of a text for evaluation: windows in order, so that every token is in one window; the last may be short."""
+    """Rows of a text for evaluation, so many at a time: windows in order, so that every token is in one window.
+
+    The last window may be short.
+    """
     length = window_length(field, task, corruption, window, name)
-    count = max(1, budget // window)
     starts = np.arange(0, len(text), length)
     for first in range(0, len(starts), count):
         some = starts[first : first + count]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,6 +48,7 @@ METRIC_FIELDS = {
 }
 CHEAP = ("sums", "predictions", "tags", "spans")  # what metrics need if they need one forward pass and no decoding
 QUESTIONS = 128  # that are answered at a time
+TOGETHER = 128  # rows in their order that are corrupted together, so that what is masked does not depend on batches
 TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 WITH = {"alignment": ("chance",), "pointing": ("pointing_chance",)}  # metrics that are reported together with others
 
@@ -115,7 +117,7 @@ def _sum_terms(
     """The sums of the objective's terms over all examples, and the count of each term.
 
     The sums of the lanes are added in the order of the lanes, whichever rank computed them. A corruption masks the same
-    tokens at every evaluation.
+    tokens at every evaluation, whatever the size of a batch.
     """
     objective = (None if model.recipe is None else model.recipe.objective.evaluated()) or model.task.objective()
     own = (model.own or own_module(model)) if objective.needs_own else None
@@ -248,15 +250,31 @@ def _lanes(
             yield from ([batch] for batch in in_order(text, window, batch_tokens))
         return
     if field is not None:
-        groups = rows_in_order(text, field, task, corruption, window, batch_tokens, name)
-    else:
-        rows = encoded(model, examples)
-        axes = task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
-        lengths = [max(_places(row[name]) for name in axes) for row in rows]
-        groups = (Rows.of([rows[place] for place in group]) for group in grouped(lengths, batch_tokens))
-    for number, some in enumerate(groups):
-        random = np.random.default_rng((0, number))
-        yield [collate(some if corruption is None else corruption(some, random), task)]
+        windows = _corrupted(rows_in_order(text, field, task, corruption, window, TOGETHER, name), corruption)
+        count = max(1, batch_tokens // window)
+        yield from ([collate(some, task)] for some in iter(lambda: list(islice(windows, count)), []))
+        return
+    every = model.encode(pieces(model, examples), longest=_longest_before(model, corruption))
+    parts = (Rows.of(every[first : first + TOGETHER]) for first in range(0, len(every), TOGETHER))
+    rows = list(_corrupted(parts, corruption))
+    axes = task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
+    lengths = [max(_places(row[name]) for name in axes) for row in rows]
+    yield from ([collate([rows[place] for place in group], task)] for group in grouped(lengths, batch_tokens))
+
+
+def _longest_before(model: Loaded, corruption: Corruption | None) -> int | None:
+    """The most places of a row that fit in the model's context after a corruption, which may add special tokens."""
+    if corruption is None or model.longest is None:
+        return model.longest
+    before = {name: np.array([model.longest]) for name in model.fields}
+    after = corruption.lengths(before)
+    return model.longest - max(0, *(int(after[name][0]) - model.longest for name in before if name in after))
+
+
+def _corrupted(parts: Iterable[Rows], corruption: Corruption | None) -> Iterator[Row]:
+    """The rows of all parts, each part corrupted with its number as the seed."""
+    for number, part in enumerate(parts):
+        yield from part if corruption is None else corruption(part, np.random.default_rng((0, number)))
 
 
 def _places(array: Values) -> int:

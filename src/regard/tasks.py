@@ -75,6 +75,7 @@ class Task:
     made: tuple[str, ...] = ()  # the fields that are made by the corruption of an objective, see `Objective.makes`
     rows: Callable[[Columns, int], list[Row]] = one_row
     pieces: Pieces | None = None
+    cuts: tuple[str, ...] = ()  # texts that training cuts if they are too long; it leaves out other long examples
     validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
     def __repr__(self) -> str:
@@ -348,6 +349,7 @@ CLASSIFY = Task(
     head="class",
     objective=Classification,
     metrics=("accuracy",),
+    cuts=("text",),
 )
 RATE = replace(
     CLASSIFY,
@@ -365,6 +367,7 @@ RECOGNISE = replace(
     fields={"values": NumbersField, "label": LabelField},
     widths=_axes("values"),
     collate=labelled("values", "label"),
+    cuts=(),
 )
 # By name; of several tasks that a model can do, the first is meant.
 TASKS: dict[str, Task] = {
@@ -423,6 +426,7 @@ TASKS: dict[str, Task] = {
             head="tag",
             metrics=("entity_f1", "accuracy"),
             pieces=sentence_parts,
+            cuts=(),
         ),
         replace(
             CLASSIFY,
@@ -433,6 +437,7 @@ TASKS: dict[str, Task] = {
             head="tag",
             objective=Recall,
             metrics=("recalled",),
+            cuts=(),
         ),
         RECOGNISE,
         replace(
@@ -488,6 +493,7 @@ TASKS: dict[str, Task] = {
             objective=SpanAnswers,
             metrics=("em", "answer_f1"),
             pieces=windows,
+            cuts=(),
         ),
         replace(
             CLASSIFY,

@@ -216,10 +216,10 @@ def test_unknown_tokens_are_counted_by_line() -> None:
     known: Any = SimpleNamespace(special_tokens=SimpleNamespace(unk=None))
     tokenizer: Any = SimpleNamespace(special_tokens=SimpleNamespace(unk=0), pieces=lambda ids: ["<?>" for _ in ids])
     counter = UnknownCounter()
-    counter.count(known, [[0, 0]], 1)
+    counter.count(known, [[0, 0]], [1])
     assert not counter.found
-    counter.count(tokenizer, [[0, 5, 0], [4], [0]], 10)
-    counter.count(tokenizer, [[0]], 10)  # the other side of the pair
+    counter.count(tokenizer, [[0, 5, 0], [4], [0]], [10, 11, 12])
+    counter.count(tokenizer, [[0]], [10])  # the other side of the pair
     assert (dict(counter.found), counter.name) == ({10: 3, 12: 1}, "<?>")
 
 
@@ -308,12 +308,12 @@ def test_pairs_of_lines() -> None:
 
 
 def test_answers_stand_beside_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    chunk = Chunk(5, ["a", " ", "b", ""], ["a", "b"])
+    chunk = Chunk([5, 6, 7, 9], ["a", " ", "b", ""], ["a", "b"])
     chunk.print_answers(["x", "y"], False, lambda one: [one, one * 2])
     assert capsys.readouterr().out == "x\txx\n\ny\tyy\n\n"
     chunk.print_answers([Point(1.0, None), Point(2.0, "y")], True, lambda one: [])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert found == [{"line": 5, "x": 1.0}, {"line": 6}, {"line": 7, "x": 2.0, "y": "y"}, {"line": 8}]
+    assert found == [{"line": 5, "x": 1.0}, {"line": 6}, {"line": 7, "x": 2.0, "y": "y"}, {"line": 9}]
 
 
 def test_the_command_that_starts_this_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

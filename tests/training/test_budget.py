@@ -7,7 +7,7 @@ import pytest
 
 from regard.data.batches import Batches
 from regard.errors import UserError
-from regard.recipes import KINDS, Plan, change
+from regard.recipes import KINDS, Plan, change, find_recipe
 from regard.training.events import Evaluated, Finished, Progress, Started
 from regard.training.optim import place_in_schedule, rate_at
 from regard.training.prepare import prepare
@@ -114,6 +114,24 @@ def test_many_examples_that_are_too_long_are_in_a_warning(recipe, tmp_path):
         warnings = prepare(recipe(f"data.train={path}", f"data.valid={path}", f"plan.batch_tokens={budget}")).warnings
         found = f"{long} of 40 training examples have {most}"
         assert [warning.startswith(found) for warning in warnings] == [True] * bool(most)
+
+
+@pytest.mark.parametrize(("name", "parts", "fits"), [("classify", 1, 32), ("rate", 1, 32), ("pair", 2, 28)])
+def test_texts_that_are_too_long_are_cut_and_counted(name, parts, fits, tmp_path):
+    """A text of so many words fits in the context of 32 tokens, with its special tokens; a longer one is cut."""
+    path, small = tmp_path / "texts.tsv", ("model.width=16", "model.heads=2", "model.layers=1", "model.inner=16")
+    settings = ("model=bert", "model.context=32", "data.tokens=word", "plan.device=cpu", *small)
+    for long in (1, 4):
+        words = [40] * long + [fits] * (20 - long) + [2] * 20
+        texts = ["\t".join(["rain " * (count // parts)] * parts) for count in words]
+        path.write_text("".join(f"{n % 2}\t{text}\n" for n, text in enumerate(texts)))
+        files = (f"data.train={path}", f"data.valid={path}")
+        prepared = prepare(change(find_recipe(name), [*settings, *files], KINDS))
+        found = [prepared.batches.batch(number) for number in range(len(prepared.batches))]
+        lengths = [int(real.sum()) for batch in found for real in batch.real["tokens"]]
+        assert (max(lengths), sum(length > 8 for length in lengths), prepared.batches.dropped) == (32, 20, 0)
+        cut = f"{long} of 40 training examples have more than 32 tokens, the most that the model reads, and are cut;"
+        assert [warning.startswith(cut) for warning in prepared.warnings] == [True] * (long > 2)
 
 
 def test_plans_that_cannot_work_have_a_warning(recipe, tmp_path):

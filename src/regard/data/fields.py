@@ -456,13 +456,22 @@ def _token_kind(data: Any, name: str) -> str:
     return str(getattr(data, f"{name}_tokens", None) or data.tokens)
 
 
-def encode(fields: Mapping[str, Field], examples: Sequence[Any], report: Report | None = None) -> dict[str, Flat]:
-    """Every column of the examples in one flat array; `report` is called after every few hundred examples."""
+def encode(
+    fields: Mapping[str, Field], examples: Sequence[Any], report: Report | None = None, cut: Mapping[str, int] = {}
+) -> dict[str, Flat]:
+    """Every column of the examples in one flat array; `report` is called after every few hundred examples.
+
+    `cut` has the most tokens of texts that are cut if they are longer, by the name of their field.
+    """
     builders = {name: FlatBuilder(field.dtype) for name, field in fields.items()}
     for at in range(0, len(examples), AT_ONCE):
         some = examples[at : at + AT_ONCE]
         for name, field in fields.items():
-            builders[name].add(field.encode([getattr(example, name) for example in some]))
+            values = [getattr(example, name) for example in some]
+            if name in cut and isinstance(field, TextField):
+                builders[name].add(field.shortened(values, cut[name]))
+            else:
+                builders[name].add(field.encode(values))
         if report is not None:
             done = sum(builder.bytes for builder in builders.values())
             report("encoding the examples", done, done * len(examples) // (at + len(some)))

@@ -68,6 +68,9 @@ class JoinedText(InputText):
             for value in values
         ]
 
+    def shortened(self, values: Sequence[Any], longest: int) -> list[Values]:
+        return replace(self, longest=longest).encode(values)
+
 
 class ChoiceText(JoinedText):
     """Several inputs of which one is right, (T, C, 2): a value is a tuple with the parts of each of C choices."""
@@ -123,13 +126,6 @@ class ChoiceField:
 def inputs_of(value: Any) -> Sequence[Sequence[str]]:
     """The inputs of a value of JoinedText: one of several parts, or several of them."""
     return [value] if isinstance(value[0], str) else value
-
-
-def cut_to(fields: Mapping[str, Field], longest: int | None) -> dict[str, Field]:
-    """The fields of a model that reads so many tokens: a text of several parts that is longer is cut."""
-    return {
-        name: replace(each, longest=longest) if isinstance(each, JoinedText) else each for name, each in fields.items()
-    }
 
 
 def texts_of_a_row(fields: Mapping[str, Field], columns: Columns) -> int:

@@ -1,12 +1,13 @@
 """Turns a recipe into what training needs: the corpus, fields, batches, and the model's config with its sizes."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,7 +17,8 @@ from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction, running_field
-from regard.data.joined import cut_to, texts_of_a_row
+from regard.data.flat import Flat
+from regard.data.joined import texts_of_a_row
 from regard.data.related import SeparateTexts, SimilarityField
 from regard.data.spelled import field_kinds
 from regard.data.streams import (
@@ -49,7 +51,7 @@ from regard.training.parallel import ALONE, Ranks
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
-MANY_DROPPED = 0.05  # the part of the training examples that is too long; if it is larger, a warning
+MANY_LONG = 0.05  # the part of the training examples that is too long; if it is larger, a warning
 ABSENT = {  # what metrics need that data may not have, and what to do then
     "tags": "the tags name no entities, as B-PER does; if they should, name another column with data.column=N",
     "predictions": "the pairs have no numbers; if they have, give data.number=COLUMN data.least=N",
@@ -184,14 +186,14 @@ def prepare(
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
             field.encode([getattr(example, name) for example in corpus.valid])
     batches: Batches | Windows | Sentences
-    text, encoded = fields.get("text"), 1.0
+    text, encoded, cut = fields.get("text"), 1.0, 0
     if running_field(fields):
         batches, encoded = _windows(recipe, task, corpus, config, fields, report, whole, ranks)
     elif isinstance(text, WordText):
         ids, key = encode_running(text.tokenizer, corpus.train, report)
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
-        batches = _batches(recipe, task, corpus, config, fields, report)
+        batches, cut = _batches(recipe, task, corpus, config, fields, report)
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
     recipe, doubts = _with_metrics(_with_steps(recipe, len(batches) / encoded / ranks), fields, kinds)
     return Prepared(
@@ -210,7 +212,7 @@ def prepare(
             *corpus.warnings,
             *doubts,
             *_warnings(recipe, config, corpus, running=not isinstance(batches, Batches)),
-            *(_dropped(recipe, config, batches) if isinstance(batches, Batches) else ()),
+            *(_too_long(recipe, config, batches, cut) if isinstance(batches, Batches) else ()),
         ),
     )
 
@@ -234,13 +236,14 @@ def _batches(
     config: ModelConfig,
     fields: Mapping[str, Field],
     report: Report | None,
-) -> Batches:
-    """The batches of training examples that are not one running text."""
+) -> tuple[Batches, int]:
+    """The batches of training examples that are not one running text, and how many of these were cut."""
     plan, limit, train = recipe.plan, _longest_row(config), corpus.train
     if task.pieces is not None:
         most = None if limit is None else min(limit, plan.batch_tokens)
         train = [one for some in task.pieces(fields, train, recipe.data, most) for one in some]
-    columns = encode(cut_to(fields, limit), train, report)
+    cut = dict.fromkeys(task.cuts, limit) if limit is not None else {}
+    columns = encode(fields, train, report, cut)
     texts = texts_of_a_row(fields, columns)
     if texts > 1 and config.split()[1] is None:
         why = "this model has an output layer of its own, which reads one text"
@@ -250,7 +253,13 @@ def _batches(
     if recipe.objective.compares_rows and (largest := max(batches.shapes))[0] < 2:
         found = "every batch has one example, but this objective compares the examples of a batch"
         raise UserError(f"plan.batch_tokens={plan.batch_tokens}: {found}; give {2 * max(largest[1:])} or more.")
-    return batches
+    return batches, sum(_longer(fields[name], name, train, columns[name], most) for name, most in cut.items())
+
+
+def _longer(field: Field, name: str, examples: Sequence[Any], column: Flat, most: int) -> int:
+    """How many texts of a column that was cut have more than so many tokens; only those that fill it are read again."""
+    full = [getattr(examples[place], name) for place in np.flatnonzero(column.lengths >= most).tolist()]
+    return sum(len(one) > most for one in field.encode(full))  # type: ignore[arg-type]
 
 
 def without_metrics(recipe: Recipe, needs: str, kinds: Kinds) -> Recipe:
@@ -317,10 +326,13 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
         yield f"data.valid: {found}; give data.valid=FILE or more training examples."
 
 
-def _dropped(recipe: Recipe, config: ModelConfig, batches: Batches) -> Iterator[str]:
-    """A warning if many training examples are left out because they are too long."""
+def _too_long(recipe: Recipe, config: ModelConfig, batches: Batches, cut: int) -> Iterator[str]:
+    """A warning if many training examples are cut, or left out, because they are too long."""
     budget, longest = recipe.plan.batch_tokens, _longest_row(config)
-    if batches.dropped > MANY_DROPPED * batches.rows:
+    if cut > MANY_LONG * batches.rows:
+        found = f"{cut:,} of {batches.rows:,} training examples have more than {longest} tokens"
+        yield f"{found}, the most that the model reads, and are cut; to keep all of them, use a model that reads more."
+    if batches.dropped > MANY_LONG * batches.rows:
         most = f"more than {longest} tokens, the most that the model reads"
         cure = "shorten their texts, or train with a model that reads more"
         if longest is None or budget < longest:

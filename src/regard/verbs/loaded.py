@@ -177,10 +177,8 @@ class Loaded:
         rows: list[dict[str, Values]] = [{} for _ in examples]
         for name, each in self.fields.items():
             values = [getattr(example, name) for example in examples]
-            if isinstance(each, JoinedText):
-                encoded: Sequence[Any] = replace(each, longest=longest).encode(values)
-            elif longest is not None and isinstance(each, TextField):
-                encoded = each.shortened(values, longest)
+            if longest is not None and isinstance(each, TextField):
+                encoded: Sequence[Any] = each.shortened(values, longest)
             else:
                 encoded = each.encode(values)
                 if isinstance(each, NumbersField | TagsField):  # one at each place, or one of all

@@ -95,7 +95,8 @@ KINDS: Kinds = {
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,
-    "family": {"pretrain": pretraining.FAMILIES},  # by recipe and model: the settings that follow from the model
+    # by recipe and model: the settings that follow from the model
+    "family": {"pretrain": pretraining.FAMILIES, "hello": language_models.HELLO_CELLS},
     "node": {
         "plan": Plan,
         "recipe": Recipe,

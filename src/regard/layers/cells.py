@@ -71,7 +71,7 @@ EQUATIONS = {
 }
 STATE = {"rnn": ("h",), "lstm": ("h", "c"), "gru": ("h",)}  # the parts of a state
 PARTS = {kind: len(names) for kind, names in STATE.items()}
-# Of each cell with gates, what its equations compute at a step, and what it is.
+# Of each cell with gates, what its equations compute at a step, and what it is: the gates in the order of the weights.
 MEANINGS: dict[str, dict[str, str]] = {
     "rnn": {},
     "lstm": {

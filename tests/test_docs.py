@@ -45,7 +45,7 @@ SHORT = {  # what to add to a command so that it takes a moment
     "explain layers": ["length=64", "width=8"],
     **{
         f"explain {topic}": ["steps=1"]
-        for topic in ("attention", "masking", "positions", "residuals", "heads", "ngrams", "senses", "mix")
+        for topic in ("attention", "gates", "masking", "positions", "residuals", "heads", "ngrams", "senses", "mix")
     },
 }
 FILES = {

@@ -1,12 +1,15 @@
 """Language models of each direction from the command line: trained, asked, measured. And `regard train hello`."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from regard.verbs import load
 
 Regard = Callable[..., Any]
 MODEL = ["model.width=8", "model.embed=8", "model.layers=1"]
@@ -64,8 +67,65 @@ def test_hello_prints_every_state_and_probability(regard: Regard, tmp_path: Path
         assert sum(value for name, value in step.items() if name.startswith("p(")) == pytest.approx(1, abs=1e-5)
 
 
+def sigmoid(number: float) -> float:
+    return 1 / (1 + math.exp(-number))
+
+
+def lstm_by_hand(x: list[float], h: list[float], c: float) -> dict[str, float]:
+    """One unit of an LSTM, from its products with the input and with the state: those of i, f, g and o."""
+    i, f, g, o = (one + two for one, two in zip(x, h))
+    cell = sigmoid(f) * c + sigmoid(i) * math.tanh(g)
+    state = sigmoid(o) * math.tanh(cell)
+    return {"i": sigmoid(i), "f": sigmoid(f), "g": math.tanh(g), "o": sigmoid(o), "c": cell, "h": state}
+
+
+def gru_by_hand(x: list[float], h: list[float], before: float) -> dict[str, float]:
+    """One unit of a GRU, from its products with the input and with the state: those of r, z and n."""
+    r, z = sigmoid(x[0] + h[0]), sigmoid(x[1] + h[1])
+    n = math.tanh(x[2] + r * h[2])
+    return {"r": r, "z": z, "n": n, "h": (1 - z) * n + z * before}
+
+
+@pytest.mark.parametrize(("kind", "by_hand"), [("lstm", lstm_by_hand), ("gru", gru_by_hand)])
+def test_hello_prints_the_gates_that_follow_from_the_weights(regard: Regard, kind: str, by_hand: Any) -> None:
+    said = json.loads(
+        regard("train", "hello", f"model={kind}", "plan.steps=9", "plan.evaluate=9", "--out", "run", "--json").out
+    )
+    model = load("run", "cpu")
+    module: Any = model.module
+    stored, embedding = module.rnn.onward[0], module.embedding.weight.tolist()
+    w, u, b, d = (getattr(stored, f"{name}_l0").tolist() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    last, kept, expected = [0.0] * 3, [0.0] * 3, []
+    for letter in "hell":
+        x, before = embedding[model.target_tokenizer.encode(letter)[0]], last
+        for unit in range(3):
+            rows = range(unit, len(w), 3)  # of this unit, in each gate
+            of_x = [sum(one * two for one, two in zip(w[row], x)) + b[row] for row in rows]
+            of_h = [sum(one * two for one, two in zip(u[row], before)) + d[row] for row in rows]
+            step = by_hand(of_x, of_h, kept[unit])
+            kept[unit] = step.get("c", step["h"])
+            expected.append({"reads": letter, "unit": unit + 1, **step})
+        last = [step["h"] for step in expected[-3:]]
+    assert [[*row] for row in said["gates"]] == [[*row] for row in expected]  # the same names in the same order
+    for found, wanted in zip(said["gates"], expected, strict=True):
+        assert found == pytest.approx(wanted, abs=1e-6)
+    # The states of the other table are those of torch's fused kernel.
+    fast = [step[f"h{unit}"] for step in said["steps"] for unit in (1, 2, 3)]
+    assert [row["h"] for row in said["gates"]] == pytest.approx(fast, abs=1e-6)
+
+
+def test_hello_prints_the_gates_in_the_terminal_and_in_the_report(regard: Regard, tmp_path: Path) -> None:
+    said = regard("train", "hello", "model=gru", "plan.steps=2", "plan.evaluate=2", "--out", "run")
+    assert re.search(r"^reads +unit +r +z +n +h$", said.out, re.MULTILINE)
+    assert "h is the state, (1 − z) · n + z · (h before)" in " ".join(said.out.split())
+    assert "Every step: the gates of each unit" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    said = regard("train", "hello", "plan.steps=2", "plan.evaluate=2", "--out", "rnn", "--json")
+    assert "gates" not in json.loads(said.out)  # an RNN has none
+
+
 @pytest.mark.slow
-def test_hello_is_learnt(regard: Regard) -> None:
-    said = json.loads(regard("train", "hello", "--out", "run", "--json").out)
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
+def test_hello_is_learnt(regard: Regard, kind: str) -> None:
+    said = json.loads(regard("train", "hello", f"model={kind}", "--out", "run", "--json").out)
     assert [step["best"] for step in said["steps"]] == ["e", "l", "l", "o"]
     assert all(step[f"p({step['target']})"] > 0.9 for step in said["steps"])

@@ -45,6 +45,7 @@ QUICK = {
     "residuals": ["steps=1", "length=6"],
     "layers": ["length=64", "width=8"],
     "gradients": ["length=6", "steps=1"],
+    "gates": ["length=6", "steps=1"],
     "bottleneck": ["length=4", "width=8", "steps=1"],
     "forcing": ["seeds=1", "steps=0", "count=20"],
     "receptive": ["2", "1", "steps=1"],

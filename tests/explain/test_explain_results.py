@@ -31,6 +31,7 @@ OPTIONS: dict[str, options.Options] = {  # no option has its default
     "residuals": options.ResidualsOptions(seed=2, length=6, steps=1),
     "layers": options.LayersOptions(seed=2, length=33, width=12, window=3),
     "gradients": options.GradientsOptions(seed=2, length=7, steps=1),
+    "gates": options.GatesOptions(seed=2, length=7, steps=1),
     "bottleneck": options.BottleneckOptions(seed=2, length=4, width=6, steps=1),
     "forcing": options.ForcingOptions(seed=2, seeds=2, steps=1, count=20),
     "receptive": options.ReceptiveOptions(seed=2, kernel=2, layers=1, steps=1),

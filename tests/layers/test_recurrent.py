@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.layers.recurrent import BFLOAT16_CUDNN, KERNELS, Recurrent, Weights, cell, chrono_start, flatten_bfloat16
+from regard.layers.cells import MEANINGS, STATE, Weights, cell
+from regard.layers.recurrent import BFLOAT16_CUDNN, KERNELS, Recurrent, chrono_start, flatten_bfloat16
 from regard.layers.unrolled import UnrolledRecurrent
 
 CELLS = tuple(KERNELS)
@@ -122,6 +123,27 @@ def test_four_routes_agree(kind: str, layers: int) -> None:
     for found in (ours.advance(x, state), in_pieces(2, 3, 1), in_pieces(*[1] * 6), stepped()):
         torch.testing.assert_close(found, expected, **EXACT)
         torch.testing.assert_close(gradients(found, inputs), wanted, **EXACT)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_trace_has_what_is_explained_and_the_states_of_the_fast_route(kind: str) -> None:
+    ours, x, layers = stack(kind, 2), random(3, 5, 3), list[Tensor]()
+    _, after = ours.advance(x, ours.zeros(3, x), layers)
+    traces = ours.trace(x, ours.zeros(3, x))
+    for depth, trace in enumerate(traces):
+        assert set(trace) == set(MEANINGS[kind])
+        torch.testing.assert_close(trace["h"], layers[depth], **EXACT)
+        last = torch.stack([trace[name][:, -1] for name in STATE[kind]], 1)
+        torch.testing.assert_close(last, after[:, depth], **EXACT)
+
+
+def test_changed_gates_change_the_state() -> None:
+    ours, x, state = stack("lstm"), random(2, 5, 3), random(2, 1, 2, 6)
+    open_gates = dict.fromkeys("ifo", torch.ones(2, 6, dtype=torch.float64))
+    (trace,) = ours.trace(x, state, lambda gates: {**gates, **open_gates})
+    assert (trace["f"] == 1).all()  # the trace has the gates that were used
+    torch.testing.assert_close(trace["c"], state[:, 0, 1, None] + trace["g"].cumsum(1), **EXACT)
+    torch.testing.assert_close(trace["h"], trace["c"].tanh(), **EXACT)
 
 
 @pytest.mark.parametrize("kind", CELLS)

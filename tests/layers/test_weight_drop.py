@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
+from regard.layers.cells import cell
 from regard.layers.dropout import dropout_mask
-from regard.layers.recurrent import KERNELS, Recurrent, cell
+from regard.layers.recurrent import KERNELS, Recurrent
 from regard.models import RecurrentLmConfig
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

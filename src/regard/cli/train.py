@@ -335,7 +335,7 @@ def _conclude(outcomes: "list[Outcome]", place: Path, seeds: int, console: Conso
     from regard.render.image_view import png
     from regard.render.terminal import sections_text
     from regard.report.run import mean_scores, run_sections, sample_table, score_table
-    from regard.report.steps import TERMINAL, step_table
+    from regard.report.steps import TERMINAL
 
     if not outcomes:  # only the first rank has outcomes
         return
@@ -346,13 +346,12 @@ def _conclude(outcomes: "list[Outcome]", place: Path, seeds: int, console: Conso
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
         mean = {"seeds": seeds, **mean_scores(outcomes)} if seeds > 1 else {}
-        print_line(
-            {**runs[0], "report": path, "others": runs[1:], **mean, **({"steps": first.steps} if first.steps else {})}
-        )
+        steps = {name: rows for name, rows in (("steps", first.steps), ("gates", first.gates)) if rows}
+        print_line({**runs[0], "report": path, "others": runs[1:], **mean, **steps})
         return
     tables = [first.tasks] if first.tasks else []
     tables += [sample_table(found)] if found else []
-    tables += [step_table(first.steps)] if first.steps and len(first.steps[0]) <= TERMINAL else []
+    tables += first.step_tables() if first.steps and len(first.steps[0]) <= TERMINAL else []
     console.print("", sections_text([score_table(outcomes), *tables]))
     narrow = [view for view in seen if len(view.columns) <= WIDEST or not first.answers]
     for number, view in enumerate(narrow):

@@ -5,7 +5,7 @@ from regard.explain.options import Options
 from regard.explain.topic import Result, Topic
 
 ATTENTION, TRANSFORMER, COMPARISON = "Attention", "The Transformer", "Comparison with other layers"  # groups
-RECURRENT, WORDS, PRETRAINING = "Recurrent encoder–decoders", "Words and their contexts", "Pre-training"
+RECURRENT, WORDS, PRETRAINING = "Recurrent networks", "Words and their contexts", "Pre-training"
 
 TOPICS: dict[str, Topic] = {
     "attention": Topic(
@@ -76,6 +76,15 @@ TOPICS: dict[str, Topic] = {
         ("", "steps=1000 -o residuals.html"),
         "residuals.md",
         ("residual connection", "positions", "state", "head", "weights", "linear probe", "R²", "loss", "chance"),
+    ),
+    "gates": Topic(
+        "gates",
+        RECURRENT,
+        options.GatesOptions(),
+        "about ten seconds",
+        ("", "length=60 steps=800 -o gates.html"),
+        "gates.md",
+        ("cell", "gate", "state", "recall", "chance"),
     ),
     "bottleneck": Topic(
         "bottleneck",

@@ -60,12 +60,12 @@ DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 class RecurrentRecall(nn.Module):
     """A recurrent network that predicts the marked symbol from its last state, with or without attention to all."""
 
-    def __init__(self, cell: str, attention: bool) -> None:
+    def __init__(self, cell: str, attention: bool, width: int = WIDTH) -> None:
         super().__init__()
-        self.embedding = nn.Linear(SYMBOLS + 1, WIDTH)  # the one-hot symbol, and 1 if it is marked
-        self.rnn = Recurrent(cell, WIDTH, WIDTH)
-        self.attention = Attention(Additive(WIDTH, WIDTH, WIDTH)) if attention else None
-        self.readout = nn.Linear(2 * WIDTH if attention else WIDTH, SYMBOLS)
+        self.embedding = nn.Linear(SYMBOLS + 1, width)  # the one-hot symbol, and 1 if it is marked
+        self.rnn = Recurrent(cell, width, width)
+        self.attention = Attention(Additive(width, width, width)) if attention else None
+        self.readout = nn.Linear(2 * width if attention else width, SYMBOLS)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T, symbols + 1) → logits of the recalled symbol (B, 1, symbols)"""

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import attend, weights
+from regard.layers.cells import cell
 from regard.layers.convolution import CausalConvolution
-from regard.layers.recurrent import Recurrent, cell
+from regard.layers.recurrent import Recurrent
 from regard.mask import EVERYTHING, Mask
 from regard.scores import ScaledDot
 

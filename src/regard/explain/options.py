@@ -135,6 +135,15 @@ class ReceptiveOptions(Options):
 
 
 @dataclass(frozen=True)
+class GatesOptions(Options):
+    """The options of the topic `gates`."""
+
+    length: int = 20  # symbols of a sequence
+    steps: int = 600  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (4, 200)}
+
+
+@dataclass(frozen=True)
 class BottleneckOptions(Options):
     """The options of the topic `bottleneck`."""
 

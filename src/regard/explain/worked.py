@@ -26,11 +26,12 @@ FORMULAS = {  # of ACTIVATIONS
     "silu": "silu(u) = u ÷ (1 + exp(−u))",
     "tanh": "tanh",
 }
-PRODUCT = (
+COLUMN = (
     f"Only the first {NUMBERS} numbers of a vector are shown. A line “x · W” has the first column of the matrix W: "
     "multiply the numbers of x with it one by one, and add the products, “other” (the sum of the products that are not "
-    "shown) and “bias”. The result is the first number of the next line. All numbers are rounded."
+    "shown) and “bias”."
 )
+PRODUCT = f"{COLUMN} The result is the first number of the next line. All numbers are rounded."
 
 
 def number(value: Tensor | float, largest: float = 1.0) -> str:
@@ -78,7 +79,10 @@ class Derivation:
 
     def product(self, name: str, x: Tensor, matrix: nn.Linear, row: int = 0) -> None:
         """x times a row of ``matrix.weight``, which is a column of the matrix in x · W."""
-        column, bias = matrix.weight[row], None if matrix.bias is None else matrix.bias[row]
+        self.column(name, x, matrix.weight[row], None if matrix.bias is None else matrix.bias[row])
+
+    def column(self, name: str, x: Tensor, column: Tensor, bias: Tensor | None) -> None:
+        """x times a column of a matrix, plus its bias."""
         result = (x * column).sum() + (0.0 if bias is None else bias)
         self._add(name, vector(column), (other(x, column), bias, result))
 

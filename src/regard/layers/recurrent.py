@@ -1,7 +1,6 @@
-"""Recurrent cells by their equations, and recurrent stacks that run on fused kernels.
+"""Recurrent stacks that run on fused kernels, and step by step by the equations of their cells (`layers/cells.py`).
 
-The cells are the definition. Models run torch's fused kernels with the same parameters; tests check that both agree. A
-state is one tensor (B, layers, parts, width), batch first: RNN and GRU have one part (h), LSTM has two (h, c). If the
+A state is one tensor (B, layers, parts, width), batch first: RNN and GRU have one part (h), LSTM has two (h, c). If the
 layers have several widths, the state has the largest; the rest of a narrower layer is zero.
 """
 
@@ -15,50 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
+from regard.layers.cells import EQUATIONS, PARTS, STATE, Gates, Weights, cell_gates
 from regard.layers.dropout import dropout_mask
 from regard.mask import zero_padding
 
-
-class Weights(NamedTuple):
-    """One layer's parameters in torch's order; the gates are stacked along the first dimension."""
-
-    input: Tensor
-    hidden: Tensor
-    input_bias: Tensor
-    hidden_bias: Tensor
-
-
-def rnn_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """h' = tanh(W x + U h + b) (Elman 1990), given the two matrix products"""
-    return (torch.tanh(x + h),)
-
-
-def lstm_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """c' = f ⊙ c + i ⊙ g,  h' = o ⊙ tanh(c') (Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000)"""
-    i, f, g, o = (x + h).chunk(4, dim=-1)
-    c = torch.sigmoid(f) * before[1] + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
-
-
-def gru_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """h' = (1 - z) ⊙ n + z ⊙ h,  n = tanh(W x + r ⊙ (U h + b)) (Cho et al. 2014; r after the product, as in cuDNN)"""
-    (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=-1), h.chunk(3, dim=-1)
-    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
-    n = torch.tanh(xn + r * hn)
-    return ((1 - z) * n + z * before[0],)
-
-
-Pointwise = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Tensor, ...]]
-POINTWISE: dict[str, Pointwise] = {"rnn": rnn_pointwise, "lstm": lstm_pointwise, "gru": gru_pointwise}
 KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 FUSED: dict[str, Callable[..., Any]] = {"rnn": torch.rnn_tanh, "lstm": torch.lstm, "gru": torch.gru}  # given weights
-PARTS = {"rnn": 1, "lstm": 2, "gru": 1}
 BFLOAT16_CUDNN = 91300  # the first version of cuDNN whose recurrent kernels torch uses in bfloat16
-
-
-def cell(kind: str, x: Tensor, before: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
-    """One step of one layer by its equations: (B, inputs) and the parts of the state → the parts of the next state."""
-    return POINTWISE[kind](F.linear(x, w.input, w.input_bias), F.linear(before[0], w.hidden, w.hidden_bias), before)
 
 
 class Noise(NamedTuple):
@@ -224,15 +186,29 @@ class Recurrent(nn.Module):
 
     def definition(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """``advance`` by the cell's equations, without dropout: the reference for tests of the fast routes."""
-        after = []
+        traces = self.trace(x, state)
+        ends = [torch.stack([each[part][:, -1] for part in STATE[self.cell]], 1) for each in traces]
+        return traces[-1]["h"], self._joined(ends)
+
+    def trace(
+        self, x: Tensor, state: Tensor, change: Callable[[Gates], Gates] | None = None
+    ) -> list[dict[str, Tensor]]:
+        """Reads x (B, T, inputs) by the cell's equations, without dropout: for each layer its gates and its states.
+
+        Each has a name and is (B, T, width). ``change`` gets the gates of each step, and the state follows from those
+        that it returns.
+        """
+        traces = []
         for depth in range(self.layers):
-            w, parts, outputs = self.weights(depth), tuple(self._own(state, depth).unbind(1)), []
-            for t in range(x.shape[1]):
-                parts = cell(self.cell, x[:, t], parts, w)
-                outputs.append(parts[0])
-            x = torch.stack(outputs, 1)
-            after.append(torch.stack(parts, 1))
-        return x, self._joined(after)
+            w, parts, steps = self.weights(depth), tuple(self._own(state, depth).unbind(1)), []
+            for read in x.unbind(1):
+                gates = cell_gates(self.cell, read, parts[0], w)
+                gates = gates if change is None else change(gates)
+                parts = EQUATIONS[self.cell].update(gates, parts)
+                steps.append({**gates, **dict(zip(STATE[self.cell], parts))})
+            traces.append({name: torch.stack([step[name] for step in steps], 1) for name in steps[0]})
+            x = traces[-1]["h"]
+        return traces
 
     def weights(self, depth: int) -> Weights:
         layer = self.onward[depth]

@@ -16,7 +16,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.device import autocast_dtype
-from regard.layers.recurrent import PARTS, POINTWISE, Recurrent
+from regard.layers.cells import EQUATIONS, PARTS
+from regard.layers.recurrent import Recurrent
 
 
 class StepwiseLinear:
@@ -84,7 +85,8 @@ def pointwise(kind: str, x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tupl
         return (torch.ops.aten._thnn_fused_gru_cell(x, h, before[0].to(x.dtype))[0],)
     if x.is_cuda and kind == "lstm":
         return torch.ops.aten._thnn_fused_lstm_cell(x, h, before[1].to(x.dtype))[:2]
-    return POINTWISE[kind](x, h, before)
+    equations = EQUATIONS[kind]
+    return equations.update(equations.gates(x, h), before)
 
 
 def _repeat_bias(bias: Tensor, steps: Tensor) -> Tensor:

@@ -181,6 +181,14 @@ class Facts(Protocol):
         return ()
 
     @property
+    def gates(self) -> Mapping[str, str]:
+        """What a recurrent cell with gates computes at a step, by name, and what it is; else empty.
+
+        The model then has `trace(tokens)`: for each layer, these by name, (B, T, width) each.
+        """
+        return {}
+
+    @property
     def attention_rows(self) -> tuple[str, ...]:
         """The names of the rows of an attention matrix; empty: the rows are the tokens of the text."""
         return ()

@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.adaptive import Clustered
+from regard.layers.cells import MEANINGS
 from regard.layers.dropout import drop, embedding_dropout
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, chrono_start
@@ -75,6 +76,10 @@ class RecurrentLmConfig(Directed):
     def resized(self, width: int) -> Self:
         embed = width if self.tied else resized_embed(self, width)
         return replace(self, width=width, embed=embed, hidden=round(self.hidden * width / self.width))
+
+    @property
+    def gates(self) -> Mapping[str, str]:
+        return MEANINGS[self.cell]
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -141,6 +146,10 @@ class RecurrentLm(LanguageModel):
             hidden = torch.where(real[:, t, None, None, None], after, hidden)
             outputs.append(output)
         return torch.stack(outputs, 1), RecurrentLmState(hidden)
+
+    def trace(self, tokens: Tensor) -> list[dict[str, Tensor]]:
+        """What the cells compute when they read tokens (B, T), by their equations: see ``Recurrent.trace``."""
+        return self.rnn.trace(self._embedded(tokens), self.start(rows=len(tokens)).hidden)
 
     def product(self, features: Tensor) -> Product | Clustered:
         """The logits as uncomputed matrix products."""

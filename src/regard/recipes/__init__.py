@@ -97,6 +97,7 @@ KINDS: Kinds = {
     "metric": METRICS,
     "family": {  # by recipe and model: the settings that follow from the model
         "dates": translation.DATES,
+        "hello": language_models.HELLO_CELLS,
         "pretrain": pretraining.FAMILIES,
         **dict.fromkeys(("adding", "copy", "smnist", "pmnist"), sequences.LONG_MEMORY),
     },

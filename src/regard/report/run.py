@@ -18,7 +18,7 @@ from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Answer, Sample, answers, excerpts, mistakes, samples
 from regard.report.sections import Cell, Curve, Gallery, ImageGallery, Line, Section, Table, Text
-from regard.report.steps import compute_steps, step_table
+from regard.report.steps import compute_gates, compute_steps, gate_table, step_table
 from regard.training.chance import describe_chance
 from regard.training.evaluate import Scores, evaluate, task_scores
 from regard.training.events import Finished
@@ -134,6 +134,16 @@ class Outcome:
         """The states and probabilities of each step, if the model is small enough for a table."""
         return compute_steps(self.model, self.examples)
 
+    @cached_property
+    def gates(self) -> list[dict[str, Cell]]:
+        """The gates of each step, if the model has gates and is small enough for a table."""
+        return compute_gates(self.model, self.examples)
+
+    def step_tables(self) -> list[Table]:
+        """The states, probabilities and gates of each step."""
+        tables = [step_table(self.steps)] if self.steps else []
+        return [*tables, *([gate_table(self.gates, self.model.module.config.gates)] if self.gates else [])]
+
     def samples(self) -> list[Sample]:
         """What the model generates for the first few examples; none where the attention pictures show it already."""
         return samples(self.model, self.texts, self.recipe.plan.seed)
@@ -230,7 +240,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         *([sample_table(found)] if found else []),
         *first.answers,
         *first.class_sections(),
-        *([step_table(first.steps)] if first.steps else []),
+        *first.step_tables(),
         *([ImageGallery("Attention", captioned)] if captioned else []),
         *([first.pictures(seen)] if shown else []),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),

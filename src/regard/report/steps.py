@@ -1,7 +1,7 @@
-"""The steps of a small recurrent network: every state and every probability, as a table."""
+"""The steps of a small language model as tables: every state, every probability and, if it has gates, every gate."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -18,15 +18,10 @@ def compute_steps(model: Loaded, examples: Any) -> list[dict[str, Cell]]:
 
     Empty for a model or a text that is too large for a table.
     """
-    config = model.module.config
-    small = model.task.head == "next" and config.width <= WIDEST and config.learns_by == "gradients"
-    if not small or model.target_tokenizer.size > MOST_TOKENS:
+    ids = _shown_ids(model, examples)
+    if not ids:
         return []
-    tokenizer = model.target_tokenizer
-    ids = [*model.opening, *tokenizer.encode(joined(examples[:1]))][: MOST_STEPS + 1]
-    if len(ids) < 2:
-        return []
-    read = torch.tensor([ids[:-1]])
+    tokenizer, read = model.target_tokenizer, torch.tensor([ids[:-1]])
     states, probabilities = model.states(read)[0], model.logits(read)[0].float().softmax(-1)
     special = sorted({*tokenizer.special_tokens.ids, *model.forbidden})
     letters = [token for token in range(tokenizer.size) if token not in special]
@@ -44,6 +39,35 @@ def compute_steps(model: Loaded, examples: Any) -> list[dict[str, Cell]]:
     ]
 
 
+@torch.no_grad()
+def compute_gates(model: Loaded, examples: Any) -> list[dict[str, Cell]]:
+    """The gates and the new state of each unit of the last recurrent layer at each token of a text.
+
+    They are computed by the equations of the cell. Empty for a cell without gates, and where `compute_steps` is empty.
+    """
+    ids, module = _shown_ids(model, examples), cast(Any, model.module)
+    if not ids or not module.config.gates:
+        return []
+    with model.autocast():
+        trace = module.trace(torch.tensor([ids[:-1]], device=model.device))[-1]
+    names, columns = model.target_tokenizer.pieces(ids), {name: trace[name][0].tolist() for name in module.config.gates}
+    return [
+        {"reads": names[at], "unit": unit + 1, **{name: values[at][unit] for name, values in columns.items()}}
+        for at in range(len(ids) - 1)
+        for unit in range(module.config.width)
+    ]
+
+
+def _shown_ids(model: Loaded, examples: Any) -> list[int]:
+    """The first tokens of the first example; empty for a model or a text that is too large for a table."""
+    config = model.module.config
+    small = model.task.head == "next" and config.width <= WIDEST and config.learns_by == "gradients"
+    if not small or model.target_tokenizer.size > MOST_TOKENS:
+        return []
+    ids = [*model.opening, *model.target_tokenizer.encode(joined(examples[:1]))][: MOST_STEPS + 1]
+    return ids if len(ids) > 1 else []
+
+
 def step_table(steps: Sequence[Mapping[str, Cell]]) -> Table:
     """The steps of a model, a row for each."""
     rows = [
@@ -58,3 +82,13 @@ def step_table(steps: Sequence[Mapping[str, Cell]]) -> Table:
         "p(rest) is that of all special tokens."
     )
     return Table("Every step: states and probabilities", list(steps[0]), rows, note)
+
+
+def gate_table(gates: Sequence[Mapping[str, Cell]], meanings: Mapping[str, str]) -> Table:
+    """The gates of a model, a row for each unit at each step."""
+    rows = [[f"{cell:.3f}" if isinstance(cell, float) else cell for cell in each.values()] for each in gates]
+    note = (
+        f"{'. '.join(f'{name} is {meaning}' for name, meaning in meanings.items())}. “Before” is the same unit at the "
+        "step before; at the first step it is 0."
+    )
+    return Table("Every step: the gates of each unit", list(gates[0]), rows, note)

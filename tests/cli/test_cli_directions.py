@@ -129,3 +129,32 @@ def test_hello_is_learnt(regard: Regard, kind: str) -> None:
     said = json.loads(regard("train", "hello", f"model={kind}", "--out", "run", "--json").out)
     assert [step["best"] for step in said["steps"]] == ["e", "l", "l", "o"]
     assert all(step[f"p({step['target']})"] > 0.9 for step in said["steps"])
+
+
+def test_a_transformer_xl_is_measured_with_other_memories(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("the dog sees a cat and a cat sees the dog " * 60, encoding="utf-8")
+    sizes = [
+        "model=transformer-xl",
+        "model.width=8",
+        "model.heads=2",
+        "model.layers=1",
+        "model.inner=8",
+        "model.memory=8",
+    ]
+    data = ["data=book", "data.train=book.txt", "data.tokens=word", "data.window=8", "data.order=contiguous"]
+    plan = ["plan.steps=20", "plan.batch_tokens=32", "plan.evaluate=20", "plan.rate=1e-2", "plan.warmup=0"]
+    assert regard("train", "text", *data, *sizes, *plan, "--out", "run").code == 0
+    found = json.loads(regard("eval", "run", "--memory", "0,8,16", "--json").out)
+    losses = {length: scores["loss"] for length, scores in found["memory"].items()}
+    assert losses["8"] == found["scores"]["loss"]  # the memory of its training
+    assert len({*losses.values()}) == len(losses) == 3
+    assert "By length of the memory, in tokens" in regard("eval", "run", "--memory", "0").out
+    said = regard("eval", "run", "--memory", "8,many")
+    assert (said.code, "--memory 8,many: give numbers of tokens, such as 0,70,140" in said.err) == (2, True)
+
+
+def test_a_model_without_segments_has_no_memory_to_measure(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the dog sees a cat\na cat sees the dog\n" * 20, encoding="utf-8")
+    assert regard("train", "text", "data.train=lines.txt", "model=gru", *TINY, "--out", "run").code == 0
+    said = regard("eval", "run", "--memory", "8")
+    assert (said.code, "has no memory of earlier segments; leave it out" in said.err) == (2, True)

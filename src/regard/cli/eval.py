@@ -9,7 +9,14 @@ from rich.console import Group
 
 from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
-from regard.cli.eval_lm import TextMeasures, measure_fill, print_last_words, print_running, print_substitution
+from regard.cli.eval_lm import (
+    TextMeasures,
+    measure_fill,
+    measure_memories,
+    print_last_words,
+    print_running,
+    print_substitution,
+)
 from regard.cli.eval_prompt import LabelRanking, print_prompted
 from regard.cli.eval_words import WordMeasures, print_word_tests
 from regard.cli.lines import print_line
@@ -38,7 +45,7 @@ TAKES = {
     "running_text": ("data", "stride"),
     "": (
         *("settings", "data", "split", "beam", "penalty", "formula", "coverage", "stop", "patience"),
-        *("free_running", "by_length", "fill"),
+        *("free_running", "by_length", "fill", "memory"),
     ),
 }
 ALWAYS = ("run", "json", "device", "precision", "batch_tokens", "download", "allow_pickle")  # options of all of them
@@ -94,6 +101,10 @@ class Parts:
         bool,
         typer.Option("--fill", help="Also: how often a language model predicts a masked token (the accuracy of fill)."),
     ] = False
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,…", help="Also: the loss of Transformer-XL with memories of so many tokens."),
+    ] = None
 
 
 def evaluate(
@@ -140,6 +151,7 @@ def evaluate(
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
       regard eval runs/ptb --fill
+      regard eval runs/xl --memory 0,70,140
       regard eval gpt2/ --last-word --data lambada
       regard eval runs/context2vec --substitution
       regard eval gpt2/ --data book.txt --running --stride 256
@@ -212,6 +224,7 @@ class Measured:
     classes: "ClassReport | None"  # of a classifier
     entities: "EntityReport | None"  # of a tagger
     filled: "FillAccuracy | None"  # of --fill
+    memories: dict[int, dict[str, float]]  # the scores with each length of --memory
     chance: str  # the scores of guesses, as sentences; empty where none is known
     truncated: int  # examples past the model's limit
 
@@ -222,6 +235,7 @@ class Measured:
             "tasks": {name: {"examples": count, "scores": values} for name, (count, values) in self.tasks.items()},
             "exposure": self.exposure and asdict(self.exposure),
             "fill": self.filled and {"tokens": self.filled.tokens, **self.filled.accuracy},
+            "memory": self.memories,
             "classes": self.classes and self.classes.to_json(),
             "entities": self.entities and self.entities.to_json(),
         }
@@ -253,6 +267,7 @@ def _measure(
         class_report(model, examples, batch_tokens),
         entity_report(model, examples, batch_tokens),
         measure_fill(model, examples, batch_tokens) if parts.fill else None,
+        {} if parts.memory is None else measure_memories(model, examples, parts.memory, batch_tokens),
         describe_chance(model, examples),
         truncated(model, examples),
     )
@@ -294,6 +309,12 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
         rows = [[FILLED_FROM[side], f"{value:.2%}"] for side, value in found.filled.accuracy.items()]
         title = f"Accuracy of fill: {found.filled.tokens:,} tokens, each masked in turn"
         console.print("", grid(title, ["", ""], rows))
+    if found.memories:
+        rows = [
+            [str(length), *(metrics[name].show(value) for name, value in values.items())]
+            for length, values in found.memories.items()
+        ]
+        console.print("", grid("By length of the memory, in tokens", ["tokens", "loss", "perplexity"], rows))
 
 
 def _examples(model: "Loaded", source: Source) -> "tuple[str, Sequence[Any]]":

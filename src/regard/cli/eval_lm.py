@@ -1,12 +1,13 @@
-"""Measures of `regard eval` for language models alone: --last-word, --running, --fill, --substitution."""
+"""Measures of `regard eval` for language models alone: --last-word, --running, --fill, --memory, --substitution."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.console import SafeConsole, counted, grid, notice
 from regard.cli.lines import print_line
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,28 @@ def measure_fill(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) 
     else:
         texts = [special.wrap_target(ids)[:most] for ids in tokenizer.encode_batch([one.text for one in examples])]
     return fill_accuracy(model, texts, batch_tokens)
+
+
+def measure_memories(
+    model: "Loaded", examples: "Sequence[Any]", lengths: str, batch_tokens: int
+) -> dict[int, dict[str, float]]:
+    """--memory: the loss and the perplexity of Transformer-XL with memories of other lengths, by the length."""
+    from regard.training.evaluate import evaluate
+
+    config: Any = model.module.config
+    if "memory" not in {each.name for each in fields(config)}:
+        raise UserError(f"--memory {lengths}: {model.kind} has no memory of earlier segments; leave it out.")
+    if not all(each.strip().isdecimal() for each in lengths.split(",")):
+        raise UserError(f"--memory {lengths}: give numbers of tokens, such as 0,70,140.")
+    found = {}
+    try:
+        for length in map(int, lengths.split(",")):
+            zeros = config.memory_zeros and length > 0
+            model.module.config = replace(config, memory=length, memory_zeros=zeros)
+            found[length] = evaluate(model, examples, ("loss", "perplexity"), batch_tokens=batch_tokens).values
+    finally:
+        model.module.config = config
+    return found
 
 
 def print_substitution(model: "Loaded", json: bool) -> None:

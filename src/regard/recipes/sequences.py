@@ -27,7 +27,7 @@ def adding() -> Recipe:
         data=Adding(),
         model=TcnConfig(width=24, embed=24, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
         objective=Regression(),
-        plan=replace(PLAN, steps=12_000, batch_tokens=32 * 600, select="mse"),
+        plan=replace(PLAN, steps=12_000, batch_tokens=32 * 600, betas=(0.9, 0.99), select="mse"),
         metrics=("mse",),
     )
 

@@ -8,7 +8,7 @@ McCann et al. 2017).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import torch
@@ -25,7 +25,7 @@ from regard.layers.dropout import variational_dropout
 from regard.layers.mix import ScalarMix, equal_width
 from regard.layers.recurrent import Recurrent, add_layer, real_first
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, resized_embed
+from regard.models.checks import check_config, check_shared_width, resized_directions
 from regard.models.facts import Classifies, GivesLayers
 from regard.models.layered import ReadsTokensAlone
 
@@ -70,8 +70,7 @@ class BiLstmConfig(Classifies):
             raise UserError(f"model.word_dropout={self.word_dropout}: must be at least 0 and below 1")
 
     def resized(self, width: int) -> Self:
-        even = (width + 1) // 2 * 2  # the two directions share the width
-        return replace(self, width=even, embed=resized_embed(self, width))
+        return resized_directions(self, width)
 
     def build(self) -> BiLstm:
         return BiLstm(self)

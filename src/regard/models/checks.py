@@ -1,13 +1,15 @@
 """Checks that the configs of several models share."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import Clusters
 from regard.layers.transformer import MOST_LAYERS
 
+C = TypeVar("C")  # a config
 SOFTMAXES = ("plain", "adaptive")
 
 
@@ -73,6 +75,12 @@ def resized_embed(config: Any, width: int) -> int:
     """The width of the embeddings in a model of another width: the same, but not wider than the states."""
     embed: int = config.embed
     return embed if embed > config.width else min(embed, width)
+
+
+def resized_directions(config: C, width: int) -> C:
+    """The config of a model of about this width, of which each direction of an encoder has half."""
+    changed: Any = config
+    return replace(changed, width=(width + 1) // 2 * 2, embed=resized_embed(config, width))
 
 
 def refuse(name: str, given: object) -> None:

@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.explain.experiment import single_thread
+from regard.device import single_thread
 from regard.explain.layer_kinds import CONTIGUOUS, KINDS, LayerKind, Sizes, TimeStep
 from regard.explain.options import LayersOptions
 from regard.explain.topic import Progress, Report, Result, no_report, prose, reading

@@ -23,7 +23,7 @@ in double precision and compared with the context of the model itself.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -85,12 +85,10 @@ def record_reads(model: nn.Module) -> Iterator[list[Read]]:
 
     inner = {id(part.read) for part in model.modules() if isinstance(part, MultiHead)}
     modules = [part for part in model.modules() if isinstance(part, Attention) and id(part) not in inner]
-    handles = [part.register_forward_hook(hook, with_kwargs=True) for part in modules]
-    try:
+    with ExitStack() as hooks:
+        for part in modules:
+            hooks.enter_context(part.register_forward_hook(hook, with_kwargs=True))
         yield reads
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def compute_read(read: Read) -> AttentionSteps:

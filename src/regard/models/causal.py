@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from regard.data.batches import Batch
+from regard.layers.checks import refuse
 from regard.layers.product import Logits, Product, Readout
 from regard.layers.recurrent import real_first
-from regard.models.checks import refuse
 from regard.models.facts import Facts
 from regard.models.layered import Layered
 

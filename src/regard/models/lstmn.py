@@ -12,10 +12,10 @@ from regard.attention import Attention, Memory
 from regard.data.example import Direction
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
+from regard.layers.checks import check_config, resized_embed
 from regard.layers.recurrent import add_layer
 from regard.mask import CAUSAL, zero_padding
 from regard.models.causal import LanguageModel
-from regard.models.checks import check_config, resized_embed
 from regard.models.directions import Directed
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, resized_directions
 from regard.models.facts import Facts
 from regard.models.layered import ReadsTokensAlone
 

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
+from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, padding_last
-from regard.models.checks import check_config, check_shared_width, resized_directions
 from regard.models.facts import Translates
 from regard.models.recurrent_decoders import DECODERS, Encoded, EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, WINDOWS, check_score

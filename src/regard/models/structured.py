@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from regard.attention import Attention, Memory
 from regard.data.tokenizers import PAD
+from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, resized_directions
 from regard.models.facts import Classifies
 from regard.models.layered import ReadsTokensAlone
 from regard.scores import Dot

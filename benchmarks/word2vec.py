@@ -22,8 +22,7 @@ import regard
 from regard.data.files import find_data, read_text
 from regard.recipes import KINDS, change, find_recipe
 from regard.training.run import Run
-from regard.verbs.neighbours import WordTable, word_table
-from regard.verbs.word_tests import word_similarity
+from regard.verbs.neighbours import WordTable, word_similarity, word_table
 
 TEXT, MEN = "wikitext2/wiki.train.tokens.gz", "wordsim/EN-MEN-TR-3k.txt.gz"
 

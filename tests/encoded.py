@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.data.batches import Batch, collate, one_row
+from regard.data.batches import Batch, collate
 from regard.data.fields import Field
 from regard.data.flat import Columns, Flat, FlatBuilder, Row
 from regard.data.joined import PADDING
@@ -85,7 +85,7 @@ def related_columns(groups: Sequence[Sequence[Ids]], numbers: Sequence[Sequence[
 def rows_of(columns: Columns) -> list[Row]:
     """Every example as a row."""
     count = len(next(iter(columns.values())))
-    return [row for example in range(count) for row in one_row(columns, example)]
+    return [{name: column[example] for name, column in columns.items()} for example in range(count)]
 
 
 def pair_batch(pairs: Sequence[tuple[Ids, Ids]]) -> Batch:

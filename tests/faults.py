@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "an answer with one right end is right",
-        "objectives/answers.py",
+        "objectives/classify.py",
         "(logits.argmax(1) == targets).all(-1)",
         "(logits.argmax(1) == targets).any(-1)",
         "objectives/test_spans.py",
@@ -125,7 +125,7 @@ FAULTS = (
     ),
     Fault(
         "the auxiliary loss counts padding",
-        "objectives/auxiliary.py",
+        "objectives/classify.py",
         "return int((next_tokens(texts.tokens, texts.real) != IGNORED).sum())",
         "return int((next_tokens(texts.tokens, None) != IGNORED).sum())",
         "objectives/test_auxiliary.py",
@@ -357,7 +357,7 @@ FAULTS = (
     ),
     Fault(
         "an answer may be outside the passage",
-        "objectives/answers.py",
+        "objectives/classify.py",
         '.masked_fill(~batch["allowed"][..., None], -math.inf)',
         "",
         "objectives/test_spans.py",
@@ -385,7 +385,7 @@ FAULTS = (
     ),
     Fault(
         "the auxiliary loss predicts padding",
-        "objectives/auxiliary.py",
+        "objectives/classify.py",
         "targets[:, :-1].masked_fill_(~real[:, 1:], IGNORED)",
         "pass",
         "objectives/test_auxiliary.py",
@@ -774,7 +774,7 @@ FAULTS = (
     ),
     Fault(
         "the padding of keys has a loss",
-        "objectives/numbers.py",
+        "objectives/classify.py",
         "torch.sum(nll.masked_fill(padding, 0.0))",
         "torch.sum(nll)",
         "objectives/test_regression.py objectives/test_classify.py",
@@ -1881,7 +1881,7 @@ FAULTS = (
     ),
     Fault(
         "a window of a recurrent decoder is not applied by hand",
-        "explain/recurrent_by_hand.py",
+        "explain/recurrent.py",
         "masked_fill(~table[0], -math.inf)",
         "masked_fill(~table[0], 0.0)",
         "cli/test_cli_explain.py",
@@ -2459,7 +2459,7 @@ FAULTS = (
     ),
     Fault(
         "activation regularisation reads the states before dropout",
-        "objectives/regularised.py",
+        "objectives/sequence.py",
         "regularisation(product.x, features,",
         "regularisation(features, features,",
         "objectives/test_regularised.py",

@@ -93,6 +93,17 @@ def _capture_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Limits torch to one thread: for small tensors, several threads are slower than one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def derive_seed(*numbers: int) -> int:
     """A seed for torch from several numbers, such as a seed and the number of a batch."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1  # 63 bits

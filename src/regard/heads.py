@@ -47,6 +47,13 @@ class HeadConfig(Protocol):
     # Modules of a model without this head whose weights the head starts from: their paths, and those here.
     init_from: ClassVar[Mapping[str, str]] = {}
 
+    def __post_init__(self) -> None:
+        """Refuse a number of classes below 0, and a probability of dropout outside 0 … 1, of heads that have them."""
+        if (labels := getattr(self, "labels", 0)) < 0:
+            raise UserError(f"head.labels={labels}: must be at least 0")
+        if not 0 <= (dropout := getattr(self, "dropout", 0.0)) < 1:
+            raise UserError(f"head.dropout={dropout}: must be at least 0 and below 1")
+
     def for_body(self, body: Facts) -> Self:
         """The settings with the values that depend on the body filled in."""
         return self
@@ -80,7 +87,7 @@ class PooledHeadConfig(HeadConfig):
     def __post_init__(self) -> None:
         if self.inner < 0:
             raise UserError(f"head.inner={self.inner}: must be at least 0")
-        check_dropout(self.dropout)
+        super().__post_init__()
 
     def for_body(self, body: Facts) -> Self:
         hidden: Hidden = "tanh" if body.pooling == "first" or body.reads_source else "none"
@@ -126,10 +133,6 @@ class ClassHeadConfig(PooledHeadConfig):
     sizes: ClassVar[Mapping[str, str]] = {"labels": "label"}
 
     labels: int = 0  # number of classes; 0: taken from the data
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_labels(self.labels)
 
     def build(self, body: Facts) -> PooledHead:
         head = PooledHead(self.for_body(body), body.width, self.labels)
@@ -262,7 +265,6 @@ class LabelsHeadConfig(PooledHeadConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_labels(self.labels)
         if not 0 < self.threshold < 1:
             raise UserError(f"head.threshold={self.threshold}: must be between 0 and 1")
 
@@ -320,10 +322,6 @@ class TagHeadConfig(HeadConfig):
     labels: int = 0  # number of classes; 0: taken from the data
     dropout: float = 0.0  # dropout before the linear layer
 
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-        check_dropout(self.dropout)
-
     def build(self, body: Facts) -> PlaceHead:
         return PlaceHead(body.width, self.labels, self.dropout)
 
@@ -372,7 +370,7 @@ class CrfHeadConfig(HeadConfig):
     def __post_init__(self) -> None:
         if self.labels < 0 or (self.names and len(self.names) != self.labels):
             raise UserError(f"head.labels={self.labels}: follows from the data; leave it, and head.names, out.")
-        check_dropout(self.dropout)
+        super().__post_init__()
 
     def with_names(self, names: Mapping[str, tuple[str, ...]]) -> Self:
         return replace(self, names=names.get("tags", self.names))
@@ -403,9 +401,6 @@ class KeysHeadConfig(HeadConfig):
     keys: int = 0  # number of answers at each place; 0: taken from the data
     dropout: float = 0.0  # dropout before the linear layer
 
-    def __post_init__(self) -> None:
-        check_dropout(self.dropout)
-
     def build(self, body: Facts) -> PlaceHead:
         return PlaceHead(body.width, self.keys, self.dropout)
 
@@ -421,9 +416,6 @@ class SpanHeadConfig(HeadConfig):
 
     dropout: float = 0.0  # dropout before the linear layer
 
-    def __post_init__(self) -> None:
-        check_dropout(self.dropout)
-
     def build(self, body: Facts) -> PlaceHead:
         return PlaceHead(body.width, 2, self.dropout)
 
@@ -438,18 +430,6 @@ class PlaceHead(nn.Module):
     def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states (B, T, width) → logits (B, T, outputs)"""
         return self.out(F.dropout(features, self.dropout, self.training))
-
-
-def check_dropout(dropout: float) -> None:
-    """Refuse a probability of dropout outside 0 … 1."""
-    if not 0 <= dropout < 1:
-        raise UserError(f"head.dropout={dropout}: must be at least 0 and below 1")
-
-
-def check_labels(labels: int) -> None:
-    """Refuse a number of classes below 0."""
-    if labels < 0:
-        raise UserError(f"head.labels={labels}: must be at least 0")
 
 
 class MaskedHead(nn.Module):

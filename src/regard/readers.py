@@ -12,8 +12,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from regard.attention import Attention
 from regard.errors import UserError
-from regard.recording import matching
+from regard.recording import changed, matching
 
 Edit = Callable[[Tensor], Tensor]  # weights (B, [H,] Tq, Tk) → the weights that are read, of the same shape
 
@@ -67,14 +68,9 @@ class Edited(nn.Module):
 @contextmanager
 def reading(model: nn.Module, pattern: str, reader: nn.Module) -> Iterator[None]:
     """Gives the attention modules whose path matches ``pattern`` another reader."""
-    before = [(module, module.reader) for module in matching(model, pattern, "reading").values()]
-    try:
-        for module, _ in before:
-            module.reader = reader.train(module.training)
+    modules = matching(model, pattern, "reading").values()
+    with changed("reader", {module: reader.train(module.training) for module in modules}):
         yield
-    finally:
-        for module, own in before:
-            module.reader = own
 
 
 @contextmanager
@@ -89,16 +85,9 @@ def edit(model: nn.Module, functions: Mapping[str, Edit]) -> Iterator[None]:
     if not isinstance(functions, Mapping):
         cure = 'give a function for each pattern of paths, such as {"*": function}'
         raise UserError(f"edit: {functions!r:.40} is no mapping; {cure}.")
-    edits = [
-        (module, path, function)
-        for pattern, function in functions.items()
-        for path, module in matching(model, pattern, "edit").items()
-    ]
-    before = [(module, module.reader) for module, _, _ in edits]
-    try:
-        for module, path, function in edits:
-            module.reader = Edited(path, function, module.reader).train(module.training)
+    readers: dict[Attention, Edited] = {}
+    for pattern, function in functions.items():
+        for path, module in matching(model, pattern, "edit").items():
+            readers[module] = Edited(path, function, readers.get(module, module.reader)).train(module.training)
+    with changed("reader", readers):
         yield
-    finally:
-        for module, reader in before:
-            module.reader = reader

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import count, islice
 from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -301,6 +302,19 @@ def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> d
 
 
 @contextmanager
+def changed(attribute: str, values: Mapping[Attention, Any]) -> Iterator[None]:
+    """Inside this context, each of these modules has another value of an attribute."""
+    before = {module: getattr(module, attribute) for module in values}
+    try:
+        for module, value in values.items():
+            setattr(module, attribute, value)
+        yield
+    finally:
+        for module, value in before.items():
+            setattr(module, attribute, value)
+
+
+@contextmanager
 def record(
     model: nn.Module,
     pattern: str | Sequence[str] = "*",
@@ -314,7 +328,6 @@ def record(
     at once. Inside another ``record`` of the same module, only the inner one records.
     """
     tape, chosen = Tape(), matching(model, pattern, "record")
-    before = {name: module.recorder for name, module in chosen.items()}
     tape.modules = [
         tape_name(name, module.shared_by, turn)
         for name, module in attentions(model).items()
@@ -327,14 +340,12 @@ def record(
     recorders = {name: Recorder(tape, name, some_heads, some_rows, one.shared_by) for name, one in chosen.items()}
     _register_operator()
     _ACTIVE.update({int(recorder.number): recorder for recorder in recorders.values()})
-    for name, module in chosen.items():
-        module.recorder = recorders[name]
     try:
-        yield tape
+        with changed("recorder", {module: recorders[name] for name, module in chosen.items()}):
+            yield tape
     finally:
-        for name, module in chosen.items():
-            module.recorder = before[name]
-            del _ACTIVE[int(recorders[name].number)]
+        for recorder in recorders.values():
+            del _ACTIVE[int(recorder.number)]
     longest = max((rows for recorder in recorders.values() for rows in recorder.starts.values()), default=0)
     if some_rows and 0 < longest <= some_rows[-1]:  # the last of these rows was not recorded, of any module
         raise UserError(f"record: rows={list(some_rows)}: the tape has rows 0 to {longest - 1}.")
@@ -351,14 +362,8 @@ def _numbers(name: str, given: Iterable[int] | None) -> tuple[int, ...] | None:
 @contextmanager
 def pause_recording(model: nn.Module) -> Iterator[None]:
     """Inside this context no tape records: for searches, whose many rejected hypotheses should not be recorded."""
-    recorders = [(module, module.recorder) for module in attentions(model).values()]
-    for module, _ in recorders:
-        module.recorder = None
-    try:
+    with changed("recorder", dict.fromkeys(attentions(model).values())):
         yield
-    finally:
-        for module, recorder in recorders:
-            module.recorder = recorder
 
 
 @contextmanager
@@ -369,15 +374,10 @@ def watch(model: nn.Module, pattern: str | Sequence[str] = "*") -> Iterator[Watc
     the same module may be nested.
     """
     chosen = matching(model, pattern, "watch")
-    before = {name: module.watchers for name, module in chosen.items()}
     watched = Watched({name: Watcher(module.shared_by) for name, module in chosen.items()})
-    for name, module in chosen.items():
-        module.watchers = (*before[name], watched.watchers[name])
-    try:
+    watchers = {module: (*module.watchers, watched.watchers[name]) for name, module in chosen.items()}
+    with changed("watchers", watchers):
         yield watched
-    finally:
-        for name, module in chosen.items():
-            module.watchers = before[name]
 
 
 def active_tape(model: nn.Module) -> Tape | None:

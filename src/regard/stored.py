@@ -18,6 +18,7 @@ from regard.errors import UserError
 from regard.file_io import RESTORE, check_finite, load_tensors, read_json, read_object
 from regard.layers.init import SkipInit, empty_weights
 from regard.pretrained import is_public
+from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
 
@@ -144,11 +145,6 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
         if not wanted.is_floating_point() and tensor.numel() and int(tensor.min()) < 0:
             raise UserError(f"{path}: {name} has negative counts; {RESTORE}.")
     check_finite(found, path)
-
-
-def format_shape(shape: torch.Size | None) -> str:
-    """A shape as text for an error: 3×4."""
-    return "absent" if shape is None else "×".join(map(str, shape)) or "one number"
 
 
 def average(run: Path, count: int, kinds: Kinds = KINDS) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from regard.data.answers import FIRST, IN_PASSAGE, LAST, AnsweredField, AnswerText, windows
-from regard.data.batches import IGNORED, Batch, one_row
+from regard.data.batches import IGNORED, Batch
 from regard.data.fields import (
     EntityTags,
     Field,
@@ -27,7 +27,7 @@ from regard.data.fields import (
     TagsField,
     TargetText,
 )
-from regard.data.flat import Columns, Lengths, Row, Rows
+from regard.data.flat import Lengths, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.joined import PADDING, ChoiceField, ChoiceText, JoinedText
 from regard.data.related import SeparateTexts, SimilarityField
@@ -59,9 +59,9 @@ Pieces = Callable[[Mapping[str, Field], Sequence[Any], Any, int | None], Iterabl
 class Task:
     """What a model is trained to do, as data. No other code compares the name of a task.
 
-    `rows` gives the rows of an example (mostly one), `widths` the length of each axis of a batch from the lengths of
-    the fields, and `collate` a batch from rows that are padded to these widths. `pieces` cuts long examples, before
-    they are encoded, into pieces that are examples, too.
+    An example is a row. `widths` gives the length of each axis of a batch from the lengths of the fields, and `collate`
+    a batch from rows that are padded to these widths. `pieces` cuts long examples, before they are encoded, into pieces
+    that are examples, too.
     """
 
     name: str
@@ -73,7 +73,6 @@ class Task:
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
     made: tuple[str, ...] = ()  # the fields that are made by the corruption of an objective, see `Objective.makes`
-    rows: Callable[[Columns, int], list[Row]] = one_row
     pieces: Pieces | None = None
     cuts: tuple[str, ...] = ()  # texts that training cuts if they are too long; it leaves out other long examples
     validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best

@@ -61,7 +61,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def _time_layers_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers are timed for half a millisecond: no test here depends on their time."""
-    monkeypatch.setattr("regard.explain.measuring.TIMING_SECONDS", 0.0005)
+    monkeypatch.setattr("regard.explain.layers.TIMING_SECONDS", 0.0005)
 
 
 @pytest.mark.parametrize("topic", QUICK)

@@ -14,7 +14,6 @@ from encoded import flat, labelled_columns, pair_batch, pair_columns, rows_of, t
 from regard.data.batches import IGNORED, LENGTHS, Batch, Batches, collate
 from regard.data.example import Pair
 from regard.data.fields import InputText, TargetText, encode
-from regard.data.flat import Columns, Row
 from regard.data.tokenizers import BOS, EOS, PAD, SpecialTokens, train_tokenizer
 from regard.errors import UserError
 from regard.tasks import TASKS
@@ -282,68 +281,6 @@ def test_the_digest_is_of_values_and_ends() -> None:
     assert digest([[1, 2, 3], [4, 5]]) != digest([[1, 2], [3, 4, 5]])  # where one text ends is part of what they are
     one = Batches(pair_columns([([7], [8])]), TRANSLATE, 64, seed=1).digest
     assert one != Batches(pair_columns([([8], [7])]), TRANSLATE, 64, seed=1).digest
-
-
-# -- Tasks that make several rows of an example ------------------------------------------------------------------------
-
-
-def pieces(columns: Columns, index: int) -> list[Row]:
-    """Rows of at most five tokens of a text; a text without tokens has no row."""
-    ids = columns["text"][index]
-    return [{"text": ids[at : at + 5]} for at in range(0, len(ids), 5)]
-
-
-PIECES = replace(TASKS["masked"], rows=pieces)
-
-
-def test_an_example_may_have_several_rows() -> None:
-    sizes = [12, 5, 0, 1, 23, 4, 9, 30]
-    fresh = iter(range(4, 10**6))
-    texts = [[next(fresh) for _ in range(size)] for size in sizes]
-    batches = Batches({"text": flat(texts)}, PIECES, budget=64, seed=2)
-    assert batches.dropped == 0
-    for epoch in (0, 1):
-        found: dict[int, list[list[int]]] = {}
-        for batch in epoch_of(batches, epoch):
-            for row, example in enumerate(batch.rows):
-                ids = batch["tokens"][row][batch.real["tokens"][row]].tolist()
-                if example < 0:
-                    assert ids == []
-                else:
-                    found.setdefault(example, []).append(ids)
-        assert 2 not in found
-        for example, text in enumerate(texts):
-            parts = sorted(found.get(example, []))
-            assert all(len(part) <= 5 for part in parts)
-            assert [token for part in parts for token in part] == text
-    limited = Batches({"text": flat(texts)}, PIECES, budget=64, seed=2, limit=4)
-    assert limited.dropped == sum(size // 5 for size in sizes)  # rows, not examples
-
-
-def test_rows_of_an_example_may_have_fields_of_their_own() -> None:
-    """The names and lengths of rows, not of columns, make the widths of a batch."""
-
-    def shifted(columns: Columns, index: int) -> list[Row]:
-        ids = columns["text"][index]
-        return [{"source": ids, "target": ids[:length]} for length in (2, len(ids))]
-
-    batches = Batches({"text": flat([[1, 5, 6, 7, 2]])}, replace(TRANSLATE, rows=shifted), 64, seed=0)
-    batch = batches.batch(0)
-    assert batch.rows == [0, 0]
-    assert batch["source"][:, :5].tolist() == [[1, 5, 6, 7, 2]] * 2
-    assert sorted(batch["targets"][:, :4].tolist()) == [[5, *[IGNORED] * 3], [5, 6, 7, 2]]
-    task = replace(TRANSLATE, rows=shifted)
-    found = epoch_of(Batches({"text": flat([[1, 5, 6, 7, 2]] * 5)}, task, 64, seed=0))
-    assert any(-1 in batch.rows for batch in found)
-    for batch in found:
-        fillers = torch.tensor(batch.rows) < 0
-        assert not batch.real["source"][fillers].any()
-        assert (batch["targets"][fillers] == IGNORED).all()
-
-
-def test_examples_without_rows_are_refused() -> None:
-    with pytest.raises(UserError, match="the examples have no rows"):
-        Batches({"text": flat([[], []])}, PIECES, budget=64, seed=0)
 
 
 @pytest.mark.slow

@@ -9,14 +9,15 @@ from regard.explain.layers import (
     LINEAR,
     SIZE,
     LayerKind,
+    PeakMemory,
     Sizes,
     cheaper_note,
     count_operations,
+    growth_exponent,
     lengths_to,
     measure,
     measure_path,
 )
-from regard.explain.measuring import PeakMemory, growth_exponent
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -123,7 +124,7 @@ def test_growth_exponents() -> None:
 
 
 def test_memory_and_operations_grow_as_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.explain.measuring.TIMING_SECONDS", 0.001)
+    monkeypatch.setattr("regard.explain.layers.TIMING_SECONDS", 0.001)
     found = {kind.name: measure(kind, lengths_to(1024, 3), width=8, window=8) for kind in KINDS}
     assert list(found) == [kind.name for kind in KINDS]
     grow = {name: [round(cost.exponents[key]) for key in ("memory", "operations")] for name, cost in found.items()}

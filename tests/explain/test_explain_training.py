@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import regard
+from regard.device import single_thread
 from regard.errors import UserError
-from regard.explain.experiment import Prefix, TinyTransformer, single_thread, sizes_of, train, training_of
+from regard.explain.experiment import Prefix, TinyTransformer, sizes_of, train, training_of
 from regard.explain.options import AttentionOptions, PositionsOptions, ScalingOptions, ScoresOptions
 from regard.explain.tokenized import TokenizedText, load_transformer, tokenize
 from regard.explain.topic import Progress, reading

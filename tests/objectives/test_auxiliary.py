@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.heads import ChoiceHeadConfig, ClassHeadConfig, NumberHeadConfig
 from regard.models import BertConfig, GptConfig, HeadedConfig
 from regard.objectives import Classification, Regression
-from regard.objectives.auxiliary import next_tokens
+from regard.objectives.classify import next_tokens
 from regard.objectives.objective import LossModule
 from regard.tasks import TASKS
 

@@ -142,7 +142,7 @@ QUERY = "model.encoder.layers.0.self_attn.q_proj.weight"
         (lambda all: all | {QUERY: torch.ones(9, 12)}, r"k_proj\.weight is 12×12, but \S+q_proj\.weight is 9×12"),
         (
             lambda all: all | {QUERY: torch.ones(())},
-            r"q_proj\.weight is a single number, but it should",
+            r"q_proj\.weight is one number, but it should",
         ),
         (lambda all: all | {"model.shared.weight": torch.ones(30, 12)}, r"shared\.weight is 30×12, but .* be 29×12"),
         (lambda all: all | {"final_logits_bias": torch.ones(1, 30)}, r"final_logits_bias is 30, but .* should be 29"),

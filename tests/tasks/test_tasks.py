@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -251,30 +250,3 @@ def test_a_tag_and_keys_are_targets_of_each_place() -> None:
     keys = collate(rows_of(COLUMNS["keys"]), TASKS["keys"])
     assert keys["targets"][1, 0].tolist() == [0.0, 0.0, 1.0]
     assert keys["targets"][1, 1:].isnan().all()
-
-
-# -- A task of one's own -----------------------------------------------------------------------------------------------
-
-
-def prefixes(columns: Columns, index: int) -> Sequence[Row]:
-    """A row for every prefix of a text, of two tokens or more."""
-    text = columns["text"][index]
-    return [{"text": text[:length]} for length in range(2, len(text) + 1)]
-
-
-def test_a_task_may_make_several_rows_of_an_example() -> None:
-    task = replace(TASKS["language"], name="prefixes", rows=prefixes)
-    batches = Batches(text_columns(TEXTS), task, budget=512, seed=3)
-    assert len(batches) == 1
-    batch = batches.batch(0)
-    assert sorted(row for row in batch.rows if row >= 0) == [0, 0, 0, 1, 1, 2, 2, 2, 2]
-    found = sorted(
-        (example, tokens[real].tolist())
-        for example, tokens, real in zip(batch.rows, batch["tokens"], batch.real["tokens"])
-        if example >= 0
-    )
-    wrapped = [[BOS, *text, EOS] for text in TEXTS]
-    assert found == sorted((n, text[: k - 1]) for n, text in enumerate(wrapped) for k in range(2, len(text) + 1))
-    assert batch.counts["targets"] == sum(len(tokens) for _, tokens in found)
-    short = Batches(text_columns(TEXTS), task, budget=512, seed=3, limit=2)
-    assert short.dropped == sum(len(tokens) > 2 for _, tokens in found)

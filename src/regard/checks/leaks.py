@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -85,12 +85,10 @@ def _embedded(tables: list[nn.Module], token: int, value: float) -> Iterator[Non
     def replace(part: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         return output.masked_fill((args[0] == token)[..., None], value)
 
-    hooks = [part.register_forward_hook(replace) for part in tables]
-    try:
+    with ExitStack() as hooks:
+        for part in tables:
+            hooks.enter_context(part.register_forward_hook(replace))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def batch(subject: Subject) -> CheckResult:

@@ -41,8 +41,7 @@ class WordMeasures:
 
 def print_word_tests(model: "Loaded", measures: WordMeasures, data: str | None, json: bool) -> None:
     """--wordsim and --analogies: agreement with people about similar words, and answers to analogies."""
-    from regard.verbs.neighbours import word_table
-    from regard.verbs.word_tests import test_files, word_analogies, word_similarity
+    from regard.verbs.neighbours import test_files, word_analogies, word_similarity, word_table
 
     wordsim, analogies, count = measures.wordsim, measures.analogies, measures.most or 300_000
     if wordsim and analogies and data is not None:

@@ -72,16 +72,9 @@ class Collation(Protocol):
     """How rows become a batch: the part of a task (`regard.tasks.Task`) that batches need."""
 
     @property
-    def rows(self) -> Callable[[Columns, int], list[Row]]: ...
-    @property
     def widths(self) -> Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]: ...
     @property
     def collate(self) -> Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]: ...
-
-
-def one_row(columns: Columns, index: int) -> list[Row]:
-    """The rows of an example for most tasks: one, which has its values as they are."""
-    return [{name: column[index] for name, column in columns.items()}]
 
 
 @dataclass(frozen=True)
@@ -185,17 +178,12 @@ class Batches:
         count = len(next(iter(columns.values())))
         if not count:
             raise UserError("there are no examples to make batches of; give at least one.")
-        if task.rows is one_row:
-            self._examples, lengths = np.arange(count), {name: column.lengths for name, column in columns.items()}
-            first: Row = {name: column.values for name, column in columns.items()}
-        else:
-            self._examples, lengths, first = _measure(columns, task, count)
-        self._filler = {name: values[:0] for name, values in first.items()}
+        lengths: Mapping[str, Lengths] = {name: column.lengths for name, column in columns.items()}
         widths = task.widths(lengths if corruption is None else corruption.lengths(lengths))
         widths = {name: np.maximum(axis, 1) for name, axis in widths.items()}
         most = budget if limit is None else min(limit, budget)
         kept = np.flatnonzero(np.all([axis <= most for axis in widths.values()], axis=0))
-        self.rows = len(self._examples)  # those that are too long included
+        self.rows = count  # those that are too long included
         self.dropped = self.rows - len(kept)  # rows that are too long
         if not len(kept):
             raise UserError(
@@ -232,8 +220,7 @@ class Batches:
         random = np.random.default_rng((self._seed, step, 1))
         if self._corruption is not None:
             rows = self._corruption(rows, random)
-        batch = self._task.collate(rows, planned.widths, random)
-        return replace(batch, rows=np.where(numbers == FILLER, FILLER, self._examples[numbers]).tolist())
+        return replace(self._task.collate(rows, planned.widths, random), rows=numbers.tolist())
 
     def part(self, number: int, parts: int) -> Iterator[Batch]:
         """The batches of one of so many parts of the first epoch: all parts together have every row once."""
@@ -242,8 +229,6 @@ class Batches:
 
     def _rows(self, numbers: Numbers) -> Rows:
         """The rows of these numbers; a filler row has no tokens."""
-        if self._task.rows is not one_row:
-            return Rows.of([self._filler if number == FILLER else self._part(number) for number in numbers.tolist()])
         there = numbers != FILLER
         return Rows(
             {
@@ -253,31 +238,11 @@ class Batches:
             }
         )
 
-    def _part(self, number: int) -> Row:
-        """One of the several rows of an example."""
-        example = int(self._examples[number])
-        first = int(np.searchsorted(self._examples, example))
-        return self._task.rows(self._columns, example)[number - first]
-
     def _plan(self, epoch: int) -> list[Planned]:
         """The batches of an epoch, in order."""
         random = np.random.default_rng((self._seed, epoch))
         planned = self._shapes.plan(random)
         return [planned[i] for i in random.permutation(len(planned))]
-
-
-def _measure(columns: Columns, task: Collation, count: int) -> tuple[Numbers, dict[str, Lengths], Row]:
-    """Of a task that makes several rows of an example: the example of each row, the lengths of its fields, a row."""
-    examples, lengths = list[int](), list[list[int]]()
-    first: Row = {}
-    for example in range(count):
-        for row in task.rows(columns, example):
-            first = first or row
-            examples.append(example)
-            lengths.append([len(row[name]) for name in first])
-    if not examples:
-        raise UserError("the examples have no rows to make batches of; give longer ones.")
-    return np.array(examples), dict(zip(first, np.array(lengths, np.int64).T)), first
 
 
 def collate(rows: Sequence[Row], task: Collation) -> Batch:

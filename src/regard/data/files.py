@@ -301,7 +301,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def open_regular(path: Path) -> IO[bytes]:
     """Open a file of the cache for reading; a symbolic link or a device is refused."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    handle = os.open(path, os.O_RDONLY | NO_FOLLOW)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError("not a plain file")

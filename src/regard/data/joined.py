@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from regard.data.fields import Field, InputText
+from regard.data.fields import Checks, Field, InputText, StoredField
 from regard.data.flat import Columns, Values
 from regard.errors import UserError
-from regard.file_io import RESTORE, read_json, write_text
 
 PADDING = -1  # the segment of a place that is padding
 
@@ -100,24 +97,18 @@ class JoinsParts(Protocol):
 
 
 @dataclass(frozen=True)
-class ChoiceField:
+class ChoiceField(StoredField):
     """Which of several choices is right: its number, from 0."""
 
+    choice: str = "number"  # what a value is
+    stored: ClassVar[Checks] = {"choice": lambda choice: choice == "number"}
+    content = "the choice of a run"
     size: ClassVar[int] = 0  # a model gives each choice a logit, whatever their number
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
     @classmethod
     def fit(cls, values: Iterable[int], name: str, data: Any) -> Self:
         return cls()
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        if read_json(path) != {"choice": "number"}:
-            raise UserError(f"{path}: not the choice of a run; {RESTORE}.")
-        return cls()
-
-    def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"choice": "number"}) + "\n")
 
     def encode(self, values: Sequence[int]) -> list[list[int]]:
         return [[value] for value in values]

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import ClassVar, Literal, TypeVar
 
-from regard.data.example import Choice, Corpus, LabelledPair, Question, Tokens
+from regard.data.example import Choice, LabelledPair, Question, Tokens
 from regard.data.files import hash_text
 from regard.data.joined import ChoiceText
 from regard.data.squad import check_windows
-from regard.data.synthetic import check_sizes
+from regard.data.synthetic import Drawn
 from regard.errors import UserError
 
 T = TypeVar("T")
@@ -168,10 +168,11 @@ def _passage(writer: Writer, fact: Fact, facts: Sequence[Fact], sentences: int) 
 
 
 @dataclass(frozen=True)
-class MadeAnswers:
+class MadeAnswers(Drawn):
     """Questions about invented people, made from templates. The passage does not answer some of them."""
 
     tasks: ClassVar[tuple[str, ...]] = ("answer",)
+    least: ClassVar[Mapping[str, int]] = {"sentences": 3}
 
     train: int = 50_000  # number of training questions
     valid: int = 500  # number of validation questions; names and templates differ in the parts
@@ -185,20 +186,16 @@ class MadeAnswers:
     vocab: int = 1000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "sentences": 3, "seed": 0})
+        super().__post_init__()
         check_windows(self.window, self.stride)
         if self.sentences > 9:
             raise UserError(f"data.sentences={self.sentences}: there are nine facts; give at most 9.")
         if not 0 <= self.unanswered < 1:
             raise UserError(f"data.unanswered={self.unanswered}: give 0 (none) or more, below 1.")
 
-    def load(self) -> Corpus:
-        train, valid, test = (list(self._draw(part)) for part in PARTS)
-        return Corpus(train, valid, test)
-
-    def _draw(self, part: Part) -> Iterator[Question]:
-        writer = Writer(self.seed, part)
-        for number in range(getattr(self, part)):
+    def draw(self, part: int, count: int) -> Iterator[Question]:
+        writer = Writer(self.seed, PARTS[part])
+        for number in range(count):
             facts = _facts(writer, people=3)
             fact = writer.pick(facts)
             answered = not writer.likely(self.unanswered)
@@ -217,7 +214,7 @@ class MadeAnswers:
                     assert place is not None
                     answers = ((answer, len(passage) + place.start()),)
                 passage += sentence + " "
-            yield Question(question, passage.rstrip(), answers, f"{part}-{number}")
+            yield Question(question, passage.rstrip(), answers, f"{writer.part}-{number}")
 
 
 @dataclass(frozen=True)
@@ -257,7 +254,7 @@ class Relations:
 
 
 @dataclass(frozen=True)
-class MadeEntailment:
+class MadeEntailment(Drawn):
     """Two statements about invented people: does the first entail or contradict the second, or neither (neutral)?
 
     The first part has two sentences about three people. The second part states a relation of two people, or denies one.
@@ -273,29 +270,23 @@ class MadeEntailment:
     tokens: Tokens = "bpe"  # the kind of tokens
     vocab: int = 1000  # the largest size of the vocabulary
 
-    def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "seed": 0})
-
-    def load(self) -> Corpus:
-        train, valid, test = (list(self._draw(part)) for part in PARTS)
-        return Corpus(train, valid, test)
-
-    def _draw(self, part: Part) -> Iterator[LabelledPair]:
-        writer = Writer(self.seed, part)
-        for _ in range(getattr(self, part)):
+    def draw(self, part: int, count: int) -> Iterator[LabelledPair]:
+        writer = Writer(self.seed, PARTS[part])
+        for _ in range(count):
             relations, label = Relations.draw(writer), writer.pick(LABELS)
             kind = writer.pick(("other people", "other people", "other relation")) if label == "neutral" else label
             yield LabelledPair((relations.text, relations.state(writer, kind)), label)
 
 
 @dataclass(frozen=True)
-class MadeChoices:
+class MadeChoices(Drawn):
     """Two sentences about invented people, and statements of which one follows from them.
 
     The wrong statements contradict the sentences, or are about other people or another relation.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("choice",)
+    least: ClassVar[Mapping[str, int]] = {"choices": 2}
     part_columns: ClassVar[dict[str, str]] = {"context": "", "choices 1": ""}  # of a file that a trained model reads
     value = staticmethod(ChoiceText.value)
 
@@ -308,17 +299,13 @@ class MadeChoices:
     vocab: int = 1000  # the largest size of the vocabulary
 
     def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "choices": 2, "seed": 0})
+        super().__post_init__()
         if self.choices > 4:
             raise UserError(f"data.choices={self.choices}: there are three wrong statements; give at most 4.")
 
-    def load(self) -> Corpus:
-        train, valid, test = (list(self._draw(part)) for part in PARTS)
-        return Corpus(train, valid, test)
-
-    def _draw(self, part: Part) -> Iterator[Choice]:
-        writer = Writer(self.seed, part)
-        for _ in range(getattr(self, part)):
+    def draw(self, part: int, count: int) -> Iterator[Choice]:
+        writer = Writer(self.seed, PARTS[part])
+        for _ in range(count):
             relations = Relations.draw(writer)
             kinds = ("entailment", "contradiction", "other people", "other relation")[: self.choices]
             right, *others = (relations.state(writer, kind) for kind in kinds)

@@ -7,6 +7,7 @@ a shape never occur in the training set (`HELD_OUT`), but do in the other sets.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
@@ -14,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example import Captioned, Corpus, Region, Tokens
-from regard.data.synthetic import check_sizes
+from regard.data.example import Captioned, Region, Tokens
+from regard.data.synthetic import Drawn
 from regard.errors import UserError
 
 COLOURS = {
@@ -43,10 +44,11 @@ Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
-class Scenes:
+class Scenes(Drawn):
     """Drawn scenes of 3 or more objects with captions: "a red circle above a small blue square and a white ring"."""
 
     tasks: ClassVar[tuple[str, ...]] = ("caption",)
+    least: ClassVar[Mapping[str, int]] = {"test": 1}
 
     train: int = 24_000  # number of training scenes
     valid: int = 1000  # number of validation scenes
@@ -57,16 +59,13 @@ class Scenes:
     target_tokens: Tokens = "word"  # the kind of tokens of the captions
 
     def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 1, "seed": 0})
+        super().__post_init__()
         if not FEWEST <= self.objects <= 8:
             raise UserError(f"data.objects={self.objects}: give from {FEWEST} to 8.")
         if not 32 <= self.size <= 512 or self.size % GRID:
             raise UserError(f"data.size={self.size}: give a multiple of {GRID} from 32 to 512.")
 
-    def load(self) -> Corpus:
-        return Corpus(self._draw(self.train, 0), self._draw(self.valid, 1), self._draw(self.test, 2))
-
-    def _draw(self, count: int, part: int) -> list[Captioned]:
+    def draw(self, part: int, count: int) -> list[Captioned]:
         """The scenes of one part; part 0, the training set, has no held-out combinations."""
         random = np.random.default_rng((self.seed, part))
         every = product(RADII, COLOURS, SHAPES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -28,14 +29,40 @@ SHAPE_NAMES = ("square", "plus", "corner", "cross")
 MOVES = {"still": (0, 0), "up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}  # rows and columns
 
 
+def check_sizes(data: Any, least: Mapping[str, int]) -> None:
+    """Refuse a setting of a corpus that is below its least value."""
+    for name, low in least.items():
+        if (value := getattr(data, name)) < low:
+            raise UserError(f"data.{name}={value}: give {low} or more.")
+
+
+class Drawn:
+    """Data that is drawn from a seed: a subclass has the settings `train`, `valid`, `test` and `seed`, and `draw`."""
+
+    least: ClassVar[Mapping[str, int]] = {}  # the least values of its other settings
+
+    def __post_init__(self) -> None:
+        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "seed": 0, **self.least})
+
+    def load(self) -> Corpus:
+        sizes = (getattr(self, part) for part in ("train", "valid", "test"))
+        train, valid, test = (list(self.draw(part, size)) for part, size in enumerate(sizes))
+        return Corpus(train, valid, test)
+
+    def draw(self, part: int, count: int) -> Iterable[Any]:
+        """So many examples of a part: 0 is for training, 1 for validation, 2 for the test."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Adding:
+class Adding(Drawn):
     """The adding problem (Hochreiter & Schmidhuber 1997): the sum of the two numbers of a sequence that are marked.
 
     A step has two numbers: one that is uniform in 0 … 1, and a marker, which is 1 at two steps and 0 elsewhere.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("regress",)
+    least: ClassVar[Mapping[str, int]] = {"length": 2}
 
     train: int = 50_000  # the number of training sequences
     valid: int = 1000  # the number of validation sequences
@@ -43,18 +70,12 @@ class Adding:
     length: int = 600  # the steps of a sequence
     seed: int = 1  # random seed of the sequences
 
-    def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "length": 2, "seed": 0})
-
     @property
     def memory(self) -> int:
         """The steps that a network must remember: all of a sequence."""
         return self.length
 
-    def load(self) -> Corpus:
-        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
-
-    def _draw(self, part: int, count: int) -> list[NumberedValues]:
+    def draw(self, part: int, count: int) -> list[NumberedValues]:
         random = np.random.default_rng((self.seed, part))
         values = np.zeros((count, self.length, 2), np.float32)
         values[:, :, 0] = random.random((count, self.length), np.float32)
@@ -67,7 +88,7 @@ class Adding:
 
 
 @dataclass(frozen=True)
-class CopyMemory:
+class CopyMemory(Drawn):
     """Copy memory (Hochreiter & Schmidhuber 1997; Arjovsky et al. 2016): ten symbols that are recalled after a delay.
 
     The text has ten symbols 1 … 8, blanks (0), and eleven signals (9). The tags are blank but for the last ten, which
@@ -75,6 +96,7 @@ class CopyMemory:
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("recall",)
+    least: ClassVar[Mapping[str, int]] = {"delay": 1}
     tokens: ClassVar[Tokens] = "char"
 
     train: int = 10_000  # the number of training sequences
@@ -83,18 +105,12 @@ class CopyMemory:
     delay: int = 1000  # T of the papers: T − 1 blanks follow the ten symbols, and a sequence has T + 20 steps
     seed: int = 1  # random seed of the sequences
 
-    def __post_init__(self) -> None:
-        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "delay": 1, "seed": 0})
-
     @property
     def memory(self) -> int:
         """The steps that a network must remember: all of a sequence."""
         return self.delay + 2 * RECALLED
 
-    def load(self) -> Corpus:
-        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
-
-    def _draw(self, part: int, count: int) -> list[TaggedText]:
+    def draw(self, part: int, count: int) -> list[TaggedText]:
         drawn = np.random.default_rng((self.seed, part)).integers(1, SYMBOLS + 1, size=(count, RECALLED))
         symbols = ["".join(map(str, row)) for row in drawn.tolist()]
         read, blank = BLANK * (self.delay - 1) + GO * (RECALLED + 1), BLANK * (self.delay + RECALLED)
@@ -102,14 +118,14 @@ class CopyMemory:
 
 
 @dataclass(frozen=True)
-class Clips:
+class Clips(Drawn):
     """Clips of a small shape that moves: each frame is an image, and its label is how the shape moved since the last.
 
     An edge of the image continues at the opposite edge. The first frame is still.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("frames",)
-    fewest_frames: ClassVar[int] = 2
+    least: ClassVar[Mapping[str, int]] = {"size": 5, "frames": 2}
 
     train: int = 4000  # the number of training clips
     valid: int = 500  # the number of validation clips
@@ -120,15 +136,11 @@ class Clips:
     seed: int = 1  # random seed of the clips
 
     def __post_init__(self) -> None:
-        least = {"train": 1, "valid": 1, "test": 0, "size": 5, "frames": self.fewest_frames, "seed": 0}
-        check_sizes(self, least)
+        super().__post_init__()
         if not 0 <= self.noise < float("inf"):
             raise UserError(f"data.noise={self.noise}: give 0 (none) or more.")
 
-    def load(self) -> Corpus:
-        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
-
-    def _draw(self, part: int, count: int) -> list[Any]:
+    def draw(self, part: int, count: int) -> list[Any]:
         random = np.random.default_rng((self.seed, part))
         return [self._clip(random) for _ in range(count)]
 
@@ -157,7 +169,7 @@ class ClipCaptions(Clips):
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("caption-clip",)
-    fewest_frames: ClassVar[int] = 7
+    least: ClassVar[Mapping[str, int]] = {"size": 5, "frames": 7}
 
     train: int = 6000  # the number of training clips
     noise: float = 0.05  # the standard deviation of the noise that is added to each pixel; a shape has the value 1
@@ -179,10 +191,3 @@ class ClipCaptions(Clips):
         grey = np.concatenate(self._frames(random, shape, moves), axis=1)
         pixels = (255 * grey).clip(0, 255).astype(np.uint8)
         return Captioned(np.repeat(pixels[..., None], 3, axis=-1), " ".join(words), regions=tuple(regions))
-
-
-def check_sizes(data: Any, least: dict[str, int]) -> None:
-    """Refuse a setting of a corpus that is below its least value."""
-    for name, low in least.items():
-        if (value := getattr(data, name)) < low:
-            raise UserError(f"data.{name}={value}: give {low} or more.")

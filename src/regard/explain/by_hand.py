@@ -7,7 +7,7 @@ the library's fused kernels, and its result is compared with theirs.
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,19 +123,16 @@ def record_block_calls(model: nn.Module) -> Iterator[list[BlockCall]]:
     """Records all calls of all blocks of a model inside the with-statement."""
     calls: list[BlockCall] = []
 
-    def add_hook(name: str, block: Block) -> torch.utils.hooks.RemovableHandle:
-        def hook(_: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, Memory | None]) -> None:
-            x, plan, past, source, source_mask = (*inputs, *DEFAULTS[len(inputs) - 2 :])
-            calls.append(BlockCall(name, block, x, plan, past, source, source_mask, outputs[0]))
+    def hook(block: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, Memory | None]) -> None:
+        assert isinstance(block, Block)
+        x, plan, past, source, source_mask = (*inputs, *DEFAULTS[len(inputs) - 2 :])
+        calls.append(BlockCall(names[block], block, x, plan, past, source, source_mask, outputs[0]))
 
-        return block.register_forward_hook(hook)
-
-    handles = [add_hook(name, part) for name, part in model.named_modules() if isinstance(part, Block)]
-    try:
+    names = {part: name for name, part in model.named_modules() if isinstance(part, Block)}
+    with ExitStack() as hooks:
+        for block in names:
+            hooks.enter_context(block.register_forward_hook(hook))
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @dataclass(frozen=True, eq=False)

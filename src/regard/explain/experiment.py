@@ -2,8 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.config import Kinds
 from regard.data.batches import IGNORED, Batch
-from regard.device import derive_seed
+from regard.device import derive_seed, single_thread
 from regard.explain.topic import Progress, Report, no_report
 from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
@@ -26,17 +25,6 @@ from regard.training.prepare import Prepared
 from regard.verbs import Loaded
 
 SampleBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns new tokens (B, T) and their targets (B, T)
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Limits torch to one thread: for small tensors, several threads are slower than one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,9 @@ from typing import Any, cast
 
 from regard.data.batches import IGNORED, Batch
 from regard.data.dates import Dates
+from regard.device import single_thread
 from regard.errors import UserError
-from regard.explain.experiment import single_thread, train_prepared
+from regard.explain.experiment import train_prepared
 from regard.explain.options import ForcingOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.models import Seq2SeqConfig

@@ -19,15 +19,21 @@ gradients: the gradient of the last position is propagated back, one layer (or o
 first position has a gradient that is not 0.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.explain.experiment import single_thread
+from regard.device import single_thread
 from regard.explain.layer_kinds import CONTIGUOUS, KINDS, LayerKind, Sizes, TimeStep
-from regard.explain.measuring import growth_exponent, measure_memory, measure_seconds
 from regard.explain.options import LayersOptions
 from regard.explain.topic import Progress, Report, Result, no_report, prose, reading
 from regard.report.sections import Curve, Line, Section, Table
@@ -47,6 +53,7 @@ Attention on top of a recurrent layer shortens the path to one step, and the cos
 """
 LINEAR = {"recurrent": "recurrent layer", CONTIGUOUS: "convolution"}  # layers whose operations are proportional to n·d²
 PATH_LENGTHS = (16, 64, 256, 1024)  # at which paths are measured, up to the longest input
+TIMING_SECONDS = 0.02  # how long a layer is run repeatedly in each round of timing
 SIZE = 1000  # the length and the width of the textbook comparison
 NOTE = (
     "“path” is the number of steps between the two positions that are farthest apart, which is how far a gradient must "
@@ -219,3 +226,69 @@ def _practice_row(cost: Cost) -> list[str]:
 def _curve(title: str, label: str, lengths: list[int], values: Mapping[str, Sequence[float]], factor: float) -> Curve:
     lines = [Line(name, lengths, [factor * value for value in each]) for name, each in values.items()]
     return Curve(title, "length of the input", label, lines, log_y=True, log_x=True)
+
+
+def growth_exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
+    """The exponent b of values ≈ a · lengthᵇ: the slope of a line fitted to the logarithms of the last three values."""
+    xs = torch.tensor(lengths[-3:], dtype=torch.float64).log()
+    ys = torch.tensor(values[-3:], dtype=torch.float64).log()
+    xs, ys = xs - xs.mean(), ys - ys.mean()
+    return (xs @ ys / (xs @ xs)).item()
+
+
+@torch.no_grad()
+def measure_seconds(layer: nn.Module, inputs: Sequence[Tensor], rounds: int = 5) -> list[float]:
+    """The shortest processor time of a forward pass for each input.
+
+    All inputs are timed in several rounds. If another program slows the machine down for a moment, only one round is
+    affected, and all lengths of that round alike.
+    """
+    shortest = [math.inf] * len(inputs)
+    for at, x in list(enumerate(inputs)) * rounds:
+        until = time.process_time() + TIMING_SECONDS
+        while (began := time.process_time()) < until:
+            layer(x)
+            shortest[at] = min(shortest[at], time.process_time() - began)
+    return shortest
+
+
+def measure_memory(layer: nn.Module, x: Tensor) -> int:
+    """The peak memory of a forward pass in bytes, with all tensors that the backward pass needs."""
+    with PeakMemory() as memory:
+        layer(x.requires_grad_())
+    return memory.peak
+
+
+class PeakMemory(TorchDispatchMode):
+    """Measures the memory of the tensors that operations create inside the with-statement, on any device.
+
+    Tensors that existed before do not count. The internal workspace of fused kernels is not seen; it is small.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.current = self.peak = 0  # bytes
+        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        before = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._add(leaf.untyped_storage(), before)
+        return out
+
+    def _add(self, storage: torch.UntypedStorage, before: set[int]) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in before or key in self._storages:  # a view, or written in place
+            return
+
+        def on_free(_: object) -> None:
+            self.current -= size
+            del self._storages[key]
+
+        self._storages[key] = weakref.ref(storage, on_free)
+        self.current += size
+        self.peak = max(self.peak, self.current)

@@ -31,13 +31,13 @@ from regard.data.corruption import MaskTokens
 from regard.data.files import iterate_lines
 from regard.data.flat import Rows
 from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.device import single_thread
 from regard.errors import UserError
 from regard.explain.experiment import (
     TinyTransformer,
     accuracy,
     mean_loss,
     seeds_of,
-    single_thread,
     sizes_of,
     train,
     training_of,

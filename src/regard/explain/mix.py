@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.example import Corpus, Text, Tokens
-from regard.explain.experiment import single_thread, train_prepared, training_of
+from regard.device import single_thread
+from regard.explain.experiment import train_prepared, training_of
 from regard.explain.options import MixOptions
 from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.mix import ScalarMix

@@ -27,11 +27,11 @@ from torch import Tensor, nn
 from regard.data.batches import IGNORED
 from regard.data.corruption import MaskTokens
 from regard.data.flat import Rows
+from regard.device import single_thread
 from regard.explain.experiment import (
     TinyTransformer,
     accuracy,
     seeds_of,
-    single_thread,
     sizes_of,
     train,
     training_of,

@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Attention, Memory, MultiHead
 from regard.device import autocast_dtype
-from regard.errors import UserError, nearest
+from regard.errors import UserError
+from regard.layers.checks import check_config
 from regard.layers.dropout import drop
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
@@ -35,7 +36,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "tanh": torch.tanh,
 }
-MOST_LAYERS = 1000  # a file may state any number, and building a billion layers does not end
 NORMS = ("layer", "rms")
 PLACES = ("pre", "post")
 POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relative", "xl")
@@ -76,23 +76,12 @@ class Shape:
     embedding: str = ""  # a file of word vectors (word2vec or GloVe) that the input embedding starts from
 
     def __post_init__(self) -> None:
-        names: dict[str, Sequence[str]] = {
-            "activation": tuple(ACTIVATIONS),
-            "norm": NORMS,
-            "norm_place": PLACES,
-            "positions": POSITIONS,
-        }
-        for field, known in names.items():
-            if (value := getattr(self, field)) not in known:
-                raise UserError(f"model.{field}={value}: no such {field}.{nearest(value, known)}")
-        for field in ("width", "heads", "layers", "inner", "furthest", "buckets", "context"):
-            if (size := getattr(self, field)) < 1:
-                raise UserError(f"model.{field}={size}: must be at least 1")
-        if self.layers > MOST_LAYERS:
-            raise UserError(f"model.layers={self.layers}: must be at most {MOST_LAYERS}")
-        for field in ("dropout", "attention_dropout", "feed_dropout", "output_dropout"):
-            if not 0 <= (part := getattr(self, field)) < 1:
-                raise UserError(f"model.{field}={part}: must be at least 0 and below 1")
+        check_config(
+            self,
+            sizes=("width", "heads", "layers", "inner", "furthest", "buckets", "context"),
+            names={"activation": ACTIVATIONS, "norm": NORMS, "norm_place": PLACES, "positions": POSITIONS},
+            dropouts=("attention_dropout", "feed_dropout", "output_dropout"),
+        )
         if not self.head_width and self.width % self.heads:
             cure = "change one of them, or set model.head_width"
             raise UserError(f"model.heads={self.heads}: model.width={self.width} is not a multiple of it; {cure}")

@@ -8,7 +8,7 @@ McCann et al. 2017).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import torch
@@ -21,11 +21,11 @@ from regard.data.tokenizers import UNK
 from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.characters import CharacterEncoder
+from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.dropout import variational_dropout
 from regard.layers.mix import ScalarMix, equal_width
 from regard.layers.recurrent import Recurrent, add_layer, real_first
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.facts import Classifies, GivesLayers
 from regard.models.layered import ReadsTokensAlone
 
@@ -62,16 +62,13 @@ class BiLstmConfig(Classifies):
     tune: bool = False  # whether the extractor is trained too; false: it is frozen
 
     def __post_init__(self) -> None:
-        check_config(self, ("width", "embed", "layers", "kernel", "character_embed"), {})
+        check_config(self, ("width", "embed", "layers", "kernel", "character_embed"), {}, ("word_dropout",))
         check_shared_width(self.width)
         if self.filters < 0:
             raise UserError(f"model.filters={self.filters}: must be at least 0 (characters are not read)")
-        if not 0 <= self.word_dropout < 1:
-            raise UserError(f"model.word_dropout={self.word_dropout}: must be at least 0 and below 1")
 
     def resized(self, width: int) -> Self:
-        even = (width + 1) // 2 * 2  # the two directions share the width
-        return replace(self, width=even, embed=resized_embed(self, width))
+        return resized_directions(self, width)
 
     def build(self) -> BiLstm:
         return BiLstm(self)

@@ -34,10 +34,10 @@ from torch import Tensor, nn
 
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
+from regard.layers.checks import check_config, resized_embed
 from regard.layers.image import FeatureEncoder, FrameEncoder, GridPositions, PixelEncoder
 from regard.layers.recurrent import KERNELS
 from regard.mask import zero_padding
-from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Translates
 from regard.models.recurrent_decoders import DECODERS as TEXT_DECODERS
 from regard.models.recurrent_decoders import (

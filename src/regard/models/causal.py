@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from regard.data.batches import Batch
-from regard.layers.product import Logits, Readout
+from regard.layers.checks import refuse
+from regard.layers.product import Logits, Product, Readout
 from regard.layers.recurrent import real_first
-from regard.models.checks import refuse
 from regard.models.facts import Facts
 from regard.models.layered import Layered
 
@@ -23,13 +23,13 @@ class Causal(Layered):
     source (B, Ts), or of ``rows`` rows if the model reads no source; ``capacity`` is the most tokens of a KV cache.
     ``advance(tokens, state)`` reads tokens (R, T) from a state on: features (R, T, width) and the state after them. So
     teacher forcing reads all tokens at once and decoding one at a time, with the same method. ``product(features)``
-    gives the logits, not computed yet.
+    gives the logits, not computed yet; by default they are those of a linear layer, ``readout_``, after dropout.
     """
 
     config: Any
     start: Callable[..., Any]
     advance: Callable[..., tuple[Tensor, Any]]
-    product: Callable[[Tensor], Logits]
+    readout_: Any  # the output layer; None in a body under another head
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,6 +38,10 @@ class Causal(Layered):
     def readout(self, features: Tensor) -> Tensor:
         """The logits (…, V) of features (…, width)."""
         return self.output(self.product(features))
+
+    def product(self, features: Tensor) -> Logits:
+        """The logits of features (…, width) as an uncomputed matrix product."""
+        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Reads one token per row, (R,): the logits of the next one, (R, V), and the state after it."""

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.data.example import Direction
 from regard.errors import UserError
+from regard.layers.checks import check_config, resized_embed
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, last_first, real_first
 from regard.mask import zero_padding
-from regard.models.checks import check_config, resized_embed
 from regard.models.directions import add_targets
 from regard.models.facts import Facts
 from regard.models.layered import ReadsTokensAlone

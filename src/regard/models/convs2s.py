@@ -22,14 +22,13 @@ from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
 from regard.errors import UserError
+from regard.layers.checks import check_config
 from regard.layers.convolution import CausalConvolution, CentredConvolution, NormedLinear
-from regard.layers.product import Product
 from regard.layers.recurrent import add_layer, padding_last, real_first
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape
 from regard.mask import zero_padding
 from regard.models.causal import Causal
-from regard.models.checks import check_config
 from regard.models.facts import Translates
 from regard.scores import Dot
 
@@ -280,10 +279,6 @@ class ConvS2s(Causal):
         """Reads target tokens (R, T) from a state on: features (R, T, width) and the state after them."""
         check_length(tokens, self.config.longest)
         return self.decoder.advance(tokens, state)
-
-    def product(self, features: Tensor) -> Product:
-        """The logits as an uncomputed matrix product."""
-        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)
 
 
 def _extended(numbers: Sequence[int], count: int) -> list[int]:

@@ -16,8 +16,8 @@ from torch import Tensor
 from regard.config import Table
 from regard.data.batches import IGNORED, Batch
 from regard.data.example import Direction
+from regard.layers.checks import refuse
 from regard.layers.recurrent import last_first
-from regard.models.checks import refuse
 from regard.models.facts import Facts, Model, SharesFacts, of_body
 
 States = tuple[Any, Any]  # of the forward and the backward model

@@ -19,12 +19,12 @@ from regard.data.characters import LONGEST, words_characters
 from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.characters import CharacterEncoder
+from regard.layers.checks import check_config
 from regard.layers.product import Product
 from regard.layers.projected import ProjectedLstm
 from regard.layers.recurrent import add_layer
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
-from regard.models.checks import check_config
 from regard.models.directions import Directed
 
 ACTIVATIONS = ("relu", "tanh")

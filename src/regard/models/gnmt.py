@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from regard.attention import Attention
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
+from regard.layers.checks import check_config, resized_embed
 from regard.layers.recurrent import Recurrent, add_layer, padding_last
 from regard.layers.unrolled import UnrolledRecurrent
-from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Translates
 from regard.models.recurrent_decoders import EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, build_score, check_score

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
+from regard.layers.checks import check_inputs, check_softmax
 from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
@@ -31,7 +32,6 @@ from regard.layers.segment_memory import SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, input_layer
 from regard.layers.transformer import Shape, Stack
 from regard.models.causal import LanguageModel
-from regard.models.checks import check_inputs, check_softmax
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
 from regard.scores import Score, XLRelative

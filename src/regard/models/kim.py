@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from regard.errors import UserError
 from regard.heads import pooled
+from regard.layers.checks import check_config
 from regard.layers.recurrent import add_layer, real_first
 from regard.mask import zero_padding
-from regard.models.checks import check_config
 from regard.models.facts import Classifies
 from regard.models.layered import ReadsTokensAlone
 

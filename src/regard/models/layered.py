@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from regard.data.batches import Batch
-from regard.models.checks import refuse
+from regard.layers.checks import refuse
 from regard.models.facts import Model
 
 

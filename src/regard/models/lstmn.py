@@ -12,11 +12,10 @@ from regard.attention import Attention, Memory
 from regard.data.example import Direction
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
-from regard.layers.product import Product
+from regard.layers.checks import check_config, resized_embed
 from regard.layers.recurrent import add_layer
 from regard.mask import CAUSAL, zero_padding
 from regard.models.causal import LanguageModel
-from regard.models.checks import check_config, resized_embed
 from regard.models.directions import Directed
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 
@@ -146,8 +145,3 @@ class Lstmn(LanguageModel):
             state = replace(state, host_used=int(state.used))
         state.most_used(steps)
         return replace(state, host_used=None)
-
-    def product(self, features: Tensor) -> Product:
-        """The logits as an uncomputed matrix product."""
-        assert self.readout_ is not None, "a body under another head"
-        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.facts import Facts
 from regard.models.layered import ReadsTokensAlone
 
@@ -47,8 +47,7 @@ class MaskedLstmConfig(Facts):
         return (("embedding",), ("encoder",), ("join", "bias"))
 
     def resized(self, width: int) -> Self:
-        even = (width + 1) // 2 * 2  # the two directions share the width
-        return replace(self, width=even, embed=resized_embed(self, width))
+        return resized_directions(self, width)
 
     def build(self) -> MaskedLstm:
         return MaskedLstm(self)

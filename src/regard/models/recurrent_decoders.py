@@ -29,7 +29,6 @@ from torch import Tensor, nn
 
 from regard.attention import Attention, Memory
 from regard.errors import UserError
-from regard.layers.product import Product
 from regard.layers.recurrent import Recurrent
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
 from regard.models.causal import Causal
@@ -289,10 +288,6 @@ class EncoderDecoder(Causal):
     def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Reads target tokens (B, T) from a state on: features (B, T, width) and the state after them."""
         return self.decoder.advance(self.drop(self.target_embedding(tokens)), state)
-
-    def product(self, features: Tensor) -> Product:
-        """The logits as an uncomputed matrix product."""
-        return Product(self.drop(features), self.readout_.weight, self.readout_.bias)
 
 
 def check_source(source: Tensor, capacity: int) -> None:

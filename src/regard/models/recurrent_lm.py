@@ -16,13 +16,13 @@ from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.adaptive import Clustered
 from regard.layers.cells import MEANINGS
+from regard.layers.checks import check_config, check_vocabulary, resized_embed
 from regard.layers.dropout import drop, embedding_dropout
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, chrono_start
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
-from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
 
@@ -59,11 +59,9 @@ class RecurrentLmConfig(Directed):
     direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
-        check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)})
+        dropouts = ("input_dropout", "hidden_dropout", "embedding_dropout", "weight_drop")
+        check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)}, dropouts)
         check_vocabulary(self)
-        for name in ("input_dropout", "hidden_dropout", "embedding_dropout", "weight_drop"):
-            if not 0 <= (getattr(self, name) or 0.0) < 1:
-                raise UserError(f"model.{name}={getattr(self, name)}: must be at least 0 and below 1")
         if self.hidden < 0 or (self.hidden and self.layers == 1):
             raise UserError(f"model.hidden={self.hidden}: the width of the layers below the last; leave it at 0.")
         if self.chrono < 0 or self.chrono == 1:

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
+from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, padding_last
-from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.facts import Translates
 from regard.models.recurrent_decoders import DECODERS, Encoded, EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, WINDOWS, check_score
@@ -81,8 +81,7 @@ class Seq2SeqConfig(Translates):
         return replace(self, decoder="once", coverage=False)
 
     def resized(self, width: int) -> Self:
-        even = (width + 1) // 2 * 2  # the two directions of the encoder share the width
-        return replace(self, width=even, embed=resized_embed(self, width))
+        return resized_directions(self, width)
 
     def build(self) -> Seq2Seq:
         return Seq2Seq(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from regard.attention import Attention, Memory
 from regard.data.tokenizers import PAD
+from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
-from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.facts import Classifies
 from regard.models.layered import ReadsTokensAlone
 from regard.scores import Dot
@@ -49,8 +49,7 @@ class StructuredConfig(Classifies):
         return tuple(f"hop {number}" for number in range(1, self.hops + 1))
 
     def resized(self, width: int) -> Self:
-        even = (width + 1) // 2 * 2  # the two directions of the encoder share the width
-        return replace(self, width=even, embed=resized_embed(self, width))
+        return resized_directions(self, width)
 
     def build(self) -> Structured:
         return Structured(self)

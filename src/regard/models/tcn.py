@@ -13,13 +13,13 @@ from torch.nn import functional as F
 from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.adaptive import Clustered
+from regard.layers.checks import check_config, check_vocabulary, resized_embed
 from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
 from regard.layers.recurrent import add_layer, real_first
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
-from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
 
@@ -52,14 +52,12 @@ class TcnConfig(Directed):
     direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
-        check_config(self, ("width", "embed", "layers"), {})
+        check_config(self, ("width", "embed", "layers"), {}, ("embedding_dropout",))
         if self.kernel < 2:
             raise UserError(f"model.kernel={self.kernel}: must be at least 2, else no position sees an earlier one")
         if self.receptive_field > FARTHEST:
             found = f"an output would depend on more than {FARTHEST:,} positions, with model.kernel={self.kernel}"
             raise UserError(f"model.layers={self.layers}: {found}; give fewer layers or a smaller kernel")
-        if not 0 <= self.embedding_dropout < 1:
-            raise UserError(f"model.embedding_dropout={self.embedding_dropout}: must be at least 0 and below 1")
         check_vocabulary(self)
 
     @property

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from regard.attention import Memory
 from regard.errors import UserError, nearest
+from regard.layers.checks import refuse
 from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
@@ -20,7 +21,6 @@ from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, r
 from regard.layers.transformer import Shape, Stack, resized_widths, scaled_inner
 from regard.mask import EVERYTHING, Mask
 from regard.models.causal import Causal, causal_features
-from regard.models.checks import refuse
 from regard.models.facts import Translates
 
 SHARED = ("all", "sides", "target", "none")

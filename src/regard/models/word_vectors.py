@@ -9,9 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.models.facts import Facts, Model
+from regard.layers.recurrent import add_layer
+from regard.models.facts import Facts
+from regard.models.layered import ReadsTokensAlone
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class GloveConfig(WordVectorsConfig):
         return Glove(self)
 
 
-class WordVectors(Model):
+class WordVectors(ReadsTokensAlone):
     """A table with a vector for each word. The rows of special tokens are zeros."""
 
     def __init__(self, config: WordVectorsConfig) -> None:
@@ -85,26 +86,15 @@ class WordVectors(Model):
         """The vectors of all words (V, width)."""
         return self.embedding.weight
 
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """The vectors (B, T, width) of tokens (B, T)."""
-        return nn.functional.embedding(tokens, self.vectors)
+    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
+        """The vectors (B, T, width) of tokens (B, T), which are the only layer."""
+        found = nn.functional.embedding(tokens, self.vectors)
+        add_layer(layers, found)
+        return found
 
     def readout(self, features: Tensor) -> Tensor:
         """The products (…, V) of vectors (…, width) with the vectors of all words."""
         return features @ self.vectors.mT
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.readout(self.features(batch["tokens"]))
-
-    def layers(self, tokens: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
-        """The only layer: the vectors."""
-        return (self.features(tokens),)
 
 
 class Skipgram(WordVectors):

@@ -1,18 +1,24 @@
-"""Classification: one class per text, one for each place of it, or one of several texts."""
+"""Objectives of heads: classes of texts, places or choices; numbers; independent answers; spans of passages.
 
+The loss of the next token may be added (`objective.language`), as in GPT's fine-tuning (Radford et al. 2018, §3.2,
+eq. 5).
+"""
+
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.data.batches import IGNORED, Batch
 from regard.data.fields import Field, LabelField
 from regard.errors import UserError
 from regard.heads import best_tags, tag_sequences
-from regard.objectives.auxiliary import check_predicts_next, count_next_tokens, logits_and_language
-from regard.objectives.loss import cross_entropy
+from regard.models.headed import Texts, texts_of
+from regard.objectives.loss import cross_entropy, token_loss
 from regard.objectives.objective import Objective, Sums, check_weight
 from regard.objectives.sequence import check_smoothing
 from regard.recording import watch
@@ -142,3 +148,111 @@ class Recall(Objective):
             "recalled": (right & recallable).sum(),
             "recallable": recallable.sum(),
         }
+
+
+@dataclass(frozen=True)
+class SpanAnswers(Objective):
+    """Predict the first and the last token of an answer: the mean of two cross-entropies (Devlin et al. 2019, §4.2).
+
+    Each is over the tokens of the passage and the first token of the input, which stands for "no answer" (§4.3).
+    """
+
+    heads: ClassVar[tuple[str, ...]] = ("span",)
+    measures: ClassVar[tuple[str, ...]] = ("right",)
+
+    def sums(self, model: Any, batch: Batch) -> Sums:
+        logits = model(batch).masked_fill(~batch["allowed"][..., None], -math.inf)  # (B, T, 2)
+        targets = batch["targets"]  # (B, 2)
+        nll = cross_entropy(logits.mT.flatten(0, 1), targets.flatten()) / 2
+        return {"nll": nll, "right": (logits.argmax(1) == targets).all(-1).sum()}
+
+
+@dataclass(frozen=True)
+class Regression(Objective):
+    """Predict a number. The loss is the squared error.
+
+    It is the negative log-likelihood of a normal distribution with variance ½, without its constant.
+    """
+
+    language: float = 0.0  # weight of the loss of the next token of the text, for a causal body (Radford et al. 2018)
+    heads: ClassVar[tuple[str, ...]] = ("number",)
+    measures: ClassVar[tuple[str, ...]] = ("squared",)
+
+    def __post_init__(self) -> None:
+        check_weight("language", self.language, 0.5)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"nll": 1.0, **({"language": self.language} if self.language else {})}
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        return super().count(batch) | ({"language": count_next_tokens(batch)} if self.language else {})
+
+    def modules(self, model: Any, fields: Mapping[str, Field]) -> None:
+        if self.language:
+            check_predicts_next(model)
+
+    def sums(self, model: Any, batch: Batch) -> Sums:
+        targets, sums = batch["targets"], {}  # (B,), NaN: counts for nothing
+        if self.language:
+            numbers, sums["language"] = logits_and_language(model, batch)
+        else:
+            numbers = model(batch)
+        error = numbers - targets  # in float32 or better, as the targets are
+        total = error.masked_fill(targets.isnan(), 0.0).square().sum()
+        return {"nll": total, "squared": total.detach(), **sums}
+
+
+@dataclass(frozen=True)
+class BinaryAnswers(Objective):
+    """Predict several independent yes-or-no answers: the labels of a text, or at each place the keys of a piano.
+
+    The loss of a text or place is the sum of the binary cross-entropies of its answers, in nats.
+    """
+
+    heads: ClassVar[tuple[str, ...]] = ("keys", "labels")
+
+    def sums(self, model: Any, batch: Batch) -> Sums:
+        targets = batch["targets"]  # (B, labels) or (B, T, keys) of 0 and 1, NaN: counts for nothing
+        padding = targets.isnan()
+        logits = model(batch)
+        precise = torch.promote_types(logits.dtype, targets.dtype)
+        logits, targets = (each.to(precise).masked_fill(padding, 0.0) for each in (logits, targets))
+        nll = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        return {"nll": torch.sum(nll.masked_fill(padding, 0.0))}
+
+
+def check_predicts_next(model: Any) -> None:
+    """Refuse a model whose body cannot predict the next token of a text.
+
+    Under a head, a body has no output layer of its own: its token embeddings must be its matrix.
+    """
+    body, head = model.config.split()
+    plain = getattr(body, "softmax", "plain") == "plain" and not body.numbers
+    if head is None or not (body.causal and body.tied and plain):
+        needs = "a causal model under a head whose output layer is its token embedding (model.tied=true)"
+        raise UserError(f"objective.language: needs {needs}, such as model=gpt; set it to 0.")
+
+
+def next_tokens(tokens: Tensor, real: Tensor | None) -> Tensor:
+    """The token that follows each place of texts (N, T); IGNORED after the last one and in padding."""
+    targets = torch.full_like(tokens, IGNORED)
+    targets[:, :-1] = tokens[:, 1:]
+    if real is not None:
+        targets[:, :-1].masked_fill_(~real[:, 1:], IGNORED)
+        targets.masked_fill_(~real, IGNORED)
+    return targets
+
+
+def count_next_tokens(batch: Batch) -> int:
+    """The number of tokens that follow another in the texts of a batch on the host."""
+    texts = texts_of(batch)
+    return int((next_tokens(texts.tokens, texts.real) != IGNORED).sum())
+
+
+def logits_and_language(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The logits of a model under a head, and the summed loss of the next token at each place of its texts."""
+    texts: Texts = texts_of(batch)
+    features = model.features(texts.tokens, texts.real)
+    language = token_loss(model.body, features, next_tokens(texts.tokens, texts.real))
+    return model.readout(features, texts.real, texts.texts), language

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.words import Sentences
+from regard.device import single_thread
 from regard.errors import UserError
 from regard.objectives.objective import Rate, Step
 
@@ -134,7 +135,7 @@ class Pool:
         for process, pipe in self._others:
             with _needed(process):
                 pipe.send(pieces)
-        with one_thread():
+        with single_thread():
             total = self._take(pieces)
         for process, pipe in self._others:
             with _needed(process):
@@ -182,14 +183,3 @@ def _needed(process: Any) -> Iterator[None]:
         process.join(1)
         cure = "resume the run, or give objective.workers=1"
         raise UserError(f"a worker process ended (exit code {process.exitcode}); {cure}.") from None
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside, torch computes with one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

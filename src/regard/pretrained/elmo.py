@@ -25,7 +25,7 @@ from regard.layers.init import SkipInit, empty_weights
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.elmo import ElmoConfig
 from regard.pretrained.checkpoint_type import ConfigReader
-from regard.pretrained.weight_table import shape_text
+from regard.pretrained.weight_table import format_shape
 
 OPTIONS, WEIGHTS, SUFFIX = "options.json", "lm_weights.hdf5", "weights.hdf5"
 CURE = "download or export the model again"
@@ -91,8 +91,8 @@ def _tensor(datasets: dict[str, Any], name: str, shape: Sequence[int], file: Pat
         raise UserError(f"{file}: has no {name}, which a model with this {OPTIONS} has; {CURE}.")
     data = datasets.pop(name)
     if tuple(data.shape or ()) != tuple(shape) or data.dtype.kind != "f":
-        have = f"{shape_text(data.shape or ())} of {data.dtype}"
-        raise UserError(f"{file}: {name} is {have}, but by {OPTIONS} it should be {shape_text(shape)}; {CURE}.")
+        have = f"{format_shape(data.shape or ())} of {data.dtype}"
+        raise UserError(f"{file}: {name} is {have}, but by {OPTIONS} it should be {format_shape(shape)}; {CURE}.")
     if data.external or data.is_virtual:
         raise UserError(f"{file}: {name} is in another file, which is not read; {CURE}.")
     return torch.from_numpy(data[...].astype(np.float32))

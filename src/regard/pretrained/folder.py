@@ -25,7 +25,7 @@ from regard.pretrained.gpt import GPT2, OPENAI_GPT
 from regard.pretrained.marian import MARIAN, PEGASUS
 from regard.pretrained.t5 import T5
 from regard.pretrained.transfo_xl import TRANSFO_XL
-from regard.pretrained.weight_table import shape_text, to_ours, to_theirs
+from regard.pretrained.weight_table import format_shape, to_ours, to_theirs
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -121,9 +121,9 @@ def build_model(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, T
     for name, tensor in expected.items():
         assert name in ours, f"the weight table has no entry for {name}"
         if ours[name].shape != tensor.shape or not ours[name].is_floating_point():
-            found = f"{shape_text(ours[name].shape)} of {ours[name].dtype}".removesuffix(" of torch.float32")
+            found = f"{format_shape(ours[name].shape)} of {ours[name].dtype}".removesuffix(" of torch.float32")
             raise UserError(
-                f"{path}: {theirs[name]} is {found}, but by config.json it should be {shape_text(tensor.shape)}; "
+                f"{path}: {theirs[name]} is {found}, but by config.json it should be {format_shape(tensor.shape)}; "
                 "they do not belong together."
             )
     with SkipInit():

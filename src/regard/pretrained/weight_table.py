@@ -83,16 +83,16 @@ def to_ours(table: Sequence[WeightEntry], tensors: Mapping[str, Tensor], path: o
         for name in one.theirs:
             shape, wanted = tensors[name].shape, tensors[first].shape
             if shape != wanted or len(shape) not in (1, 2):
-                other = f"{first} is {shape_text(wanted)}" if name != first else "it should be a vector or a matrix"
+                other = f"{first} is {format_shape(wanted)}" if name != first else "it should be a vector or a matrix"
                 raise UserError(
-                    f"{path}: {name} is {shape_text(shape)}, but {other}; download or export the checkpoint again."
+                    f"{path}: {name} is {format_shape(shape)}, but {other}; download or export the checkpoint again."
                 )
     return {one.ours: one.join(tensors) for one in table}
 
 
-def shape_text(shape: Sequence[int]) -> str:
-    """A shape as text for an error: 3×4."""
-    return "×".join(map(str, shape)) or "a single number"
+def format_shape(shape: Sequence[int] | None) -> str:
+    """A shape as text for an error: 3×4; None: there is no such tensor."""
+    return "absent" if shape is None else "×".join(map(str, shape)) or "one number"
 
 
 def to_theirs(table: Sequence[WeightEntry], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -18,8 +18,9 @@ from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.objectives.objective import LossModule, Objective, Step
+from regard.pretrained.weight_table import format_shape
 from regard.recipes import Plan
-from regard.stored import format_shape, shape_error
+from regard.stored import shape_error
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
 from regard.training.optim import (

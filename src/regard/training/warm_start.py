@@ -21,9 +21,10 @@ from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.heads import HeadConfig, VectorHeadConfig
 from regard.models import HeadedConfig, ModelConfig
+from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe, change
 from regard.recipes.recipe import can_train, family_settings, is_kind, models_for, name_of, sets_objective, shown_name
-from regard.stored import field_path, format_shape
+from regard.stored import field_path
 from regard.synonyms import known_as
 from regard.tasks import Task
 from regard.verbs.loaded import load

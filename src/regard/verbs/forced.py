@@ -59,10 +59,8 @@ def row_of(model: Loaded, pair: IdPair) -> Row:
 
 
 def joined_rows(model: Loaded, arrays: Sequence[Values]) -> list[Row]:
-    """The rows of texts of several parts, given their arrays; the fields that the model predicts are empty."""
-    name = next(name for name, each in model.fields.items() if each is model.joined_text)
-    empty = {other: np.empty(0, np.int64) for other in model.fields}
-    return [{**empty, name: array} for array in arrays]
+    """The rows of texts of several parts, given their arrays."""
+    return input_rows(model, next(name for name, each in model.fields.items() if each is model.joined_text), arrays)
 
 
 def joined_axes(model: Loaded, value: Any, array: Values) -> list[dict[str, Axes]]:
@@ -76,10 +74,14 @@ def joined_axes(model: Loaded, value: Any, array: Values) -> list[dict[str, Axes
 
 
 def text_rows(model: Loaded, texts: Sequence[str], ids: Sequence[list[int]]) -> list[Row]:
-    """The rows of texts that a model reads whole, given their ids; the fields that it predicts are empty."""
+    """The rows of texts that a model reads whole, given their ids."""
     name, field = next((name, each) for name, each in model.fields.items() if isinstance(each, TextField))
+    return input_rows(model, name, field.arrays([text.strip() for text in texts], ids))
+
+
+def input_rows(model: Loaded, name: str, arrays: Sequence[ArrayLike]) -> list[Row]:
+    """The rows of the inputs of a field, given their arrays; the fields that the model predicts are empty."""
     empty = {other: np.empty(0, np.int64) for other in model.fields}
-    arrays = field.arrays([text.strip() for text in texts], ids)
     return [{**empty, name: np.asarray(array, np.int64)} for array in arrays]
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, cast
@@ -286,12 +286,11 @@ def _reads(module: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[R
 
         return attention.register_forward_hook(append, with_kwargs=True)
 
-    hooks = [hook(path, attention) for path, attention in attentions(module).items() if path in paths]
-    try:
+    with ExitStack() as hooks:
+        for path, attention in attentions(module).items():
+            if path in paths:
+                hooks.enter_context(hook(path, attention))
         yield found
-    finally:
-        for one in hooks:
-            one.remove()
 
 
 def _arguments(

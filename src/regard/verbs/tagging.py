@@ -15,14 +15,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.batches import collate
 from regard.data.fields import TagsField, TextField
-from regard.data.flat import Row
+from regard.data.flat import Values
 from regard.data.word_pieces import PieceText
 from regard.entities import Entity, entities, names_entities
 from regard.errors import UserError
 from regard.heads import best_tags, tag_sequences
 from regard.layers.crf import LinearChain
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, in_batches
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, in_batches, input_rows
 from regard.verbs.loaded import Loaded
 
 ALL = slice(None)  # all words of a text
@@ -141,14 +141,15 @@ def _batches(model: Loaded, texts: Sequence[str], batch_tokens: int) -> Iterator
 def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list[Tensor]:
     """The logits (W, L) of the words of each text; a text that is longer than the model reads is read in windows."""
     name, field = next((name, each) for name, each in model.fields.items() if isinstance(each, TextField))
-    empty = {other: np.empty(0, np.int64) for other in model.fields}
-    rows, kept, owners = list[Row](), list[slice](), list[int]()
+    arrays, kept, owners = list[Values](), list[slice](), list[int]()
     for number, array in enumerate(field.encode([text.strip() for text in texts])):
         whole = np.asarray(array, np.int64)
         for part, keep in field.windows(whole, model.longest) if isinstance(field, PieceText) else [(whole, ALL)]:
-            rows.append({**empty, name: part})
+            arrays.append(part)
             kept.append(keep)
             owners.append(number)
+
+    rows = input_rows(model, name, arrays)
 
     def read(group: list[int]) -> Sequence[Tensor]:
         batch = collate([rows[place] for place in group], model.task).to(model.device)
@@ -156,7 +157,7 @@ def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list
         return logits[words].split(words.sum(1).tolist())
 
     with pause_recording(model.module), model.autocast():
-        found = in_batches([len(row[name]) for row in rows], batch_tokens, read)
+        found = in_batches(list(map(len, arrays)), batch_tokens, read)
     parts = list[list[Tensor]]([] for _ in texts)
     for owner, logits, keep in zip(owners, found, kept):
         parts[owner].append(logits[keep])

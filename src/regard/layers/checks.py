@@ -1,18 +1,25 @@
 """Checks that the configs of several models share."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import Clusters
-from regard.layers.transformer import MOST_LAYERS
 
+C = TypeVar("C")  # a config
+MOST_LAYERS = 1000  # a file may state any number, and building a billion layers does not end
 SOFTMAXES = ("plain", "adaptive")
 
 
-def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable[str]]) -> None:
-    """Raise ``UserError`` for sizes below 1, too many layers, unknown names, and a dropout outside 0 … 1."""
+def check_config(
+    config: Any, sizes: Iterable[str], names: Mapping[str, Iterable[str]], dropouts: Iterable[str] = ()
+) -> None:
+    """Raise ``UserError`` for sizes below 1, too many layers, unknown names, and parts outside 0 … 1.
+
+    These parts are ``dropout`` and the settings ``dropouts``, which may be None.
+    """
     for field, known in names.items():
         if (value := getattr(config, field)) not in known:
             raise UserError(f"model.{field}={value}: no such {field}.{nearest(value, known)}")
@@ -21,8 +28,9 @@ def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable
             raise UserError(f"model.{field}={size}: must be at least 1")
         if field in ("layers", "blocks") and size > MOST_LAYERS:
             raise UserError(f"model.{field}={size}: must be at most {MOST_LAYERS}")
-    if not 0 <= config.dropout < 1:
-        raise UserError(f"model.dropout={config.dropout}: must be at least 0 and below 1")
+    for field in ("dropout", *dropouts):
+        if not 0 <= ((part := getattr(config, field)) or 0.0) < 1:
+            raise UserError(f"model.{field}={part}: must be at least 0 and below 1")
 
 
 def check_inputs(config: Any) -> None:
@@ -73,6 +81,12 @@ def resized_embed(config: Any, width: int) -> int:
     """The width of the embeddings in a model of another width: the same, but not wider than the states."""
     embed: int = config.embed
     return embed if embed > config.width else min(embed, width)
+
+
+def resized_directions(config: C, width: int) -> C:
+    """The config of a model of about this width, of which each direction of an encoder has half."""
+    changed: Any = config
+    return replace(changed, width=(width + 1) // 2 * 2, embed=resized_embed(config, width))
 
 
 def refuse(name: str, given: object) -> None:

@@ -157,4 +157,7 @@ def test_a_model_without_segments_has_no_memory_to_measure(regard: Regard, tmp_p
     (tmp_path / "lines.txt").write_text("the dog sees a cat\na cat sees the dog\n" * 20, encoding="utf-8")
     assert regard("train", "text", "data.train=lines.txt", "model=gru", *TINY, "--out", "run").code == 0
     said = regard("eval", "run", "--memory", "8")
-    assert (said.code, "has no memory of earlier segments; leave it out" in said.err) == (2, True)
+    assert (said.code, "has no memory of earlier segments, only a Transformer-XL" in said.err) == (2, True)
+    small = ["model=gpt", "model.width=8", "model.heads=2", "model.layers=1", "model.inner=8", *TINY[3:]]
+    assert regard("train", "text", "data.train=lines.txt", *small, "--out", "gpt").code == 0
+    assert "--memory 0,5: a language model has no memory" in regard("eval", "gpt", "--memory", "0,5").err

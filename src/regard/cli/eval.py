@@ -13,6 +13,7 @@ from regard.cli.eval_lm import (
     TextMeasures,
     measure_fill,
     measure_memories,
+    memory_lengths,
     print_last_words,
     print_running,
     print_substitution,
@@ -258,6 +259,7 @@ def _measure(
 
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
+    memories = [] if parts.memory is None else memory_lengths(model, parts.memory)
     groups = _by_length(model, examples) if parts.by_length else {}
     return Measured(
         evaluate(model, examples, metrics, beam, ranking, batch_tokens),
@@ -267,7 +269,7 @@ def _measure(
         class_report(model, examples, batch_tokens),
         entity_report(model, examples, batch_tokens),
         measure_fill(model, examples, batch_tokens) if parts.fill else None,
-        {} if parts.memory is None else measure_memories(model, examples, parts.memory, batch_tokens),
+        measure_memories(model, examples, memories, batch_tokens),
         describe_chance(model, examples),
         truncated(model, examples),
     )

@@ -1,7 +1,7 @@
 """Measures of `regard eval` for language models alone: --last-word, --running, --fill, --memory, --substitution."""
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -99,20 +99,25 @@ def measure_fill(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) 
     return fill_accuracy(model, texts, batch_tokens)
 
 
+def memory_lengths(model: "Loaded", given: str) -> list[int]:
+    """--memory: the lengths that are given. Models without a memory of segments are refused."""
+    if not getattr(model.module.config, "memory", 0):
+        why = f"{model.kind} has no memory of earlier segments, only a Transformer-XL has one"
+        raise UserError(f"--memory {given}: {why}; leave it out.")
+    if not all(each.strip().isdecimal() for each in given.split(",")):
+        raise UserError(f"--memory {given}: give numbers of tokens, such as 0,70,140.")
+    return [int(each) for each in given.split(",")]
+
+
 def measure_memories(
-    model: "Loaded", examples: "Sequence[Any]", lengths: str, batch_tokens: int
+    model: "Loaded", examples: "Sequence[Any]", lengths: "Sequence[int]", batch_tokens: int
 ) -> dict[int, dict[str, float]]:
-    """--memory: the loss and the perplexity of Transformer-XL with memories of other lengths, by the length."""
+    """The loss and the perplexity of Transformer-XL with memories of other lengths, by the length."""
     from regard.training.evaluate import evaluate
 
-    config: Any = model.module.config
-    if "memory" not in {each.name for each in fields(config)}:
-        raise UserError(f"--memory {lengths}: {model.kind} has no memory of earlier segments; leave it out.")
-    if not all(each.strip().isdecimal() for each in lengths.split(",")):
-        raise UserError(f"--memory {lengths}: give numbers of tokens, such as 0,70,140.")
-    found = {}
+    config, found = cast(Any, model.module.config), {}
     try:
-        for length in map(int, lengths.split(",")):
+        for length in lengths:
             zeros = config.memory_zeros and length > 0
             model.module.config = replace(config, memory=length, memory_zeros=zeros)
             found[length] = evaluate(model, examples, ("loss", "perplexity"), batch_tokens=batch_tokens).values

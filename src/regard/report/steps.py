@@ -89,6 +89,6 @@ def gate_table(gates: Sequence[Mapping[str, Cell]], meanings: Mapping[str, str])
     rows = [[f"{cell:.3f}" if isinstance(cell, float) else cell for cell in each.values()] for each in gates]
     note = (
         f"{'. '.join(f'{name} is {meaning}' for name, meaning in meanings.items())}. “Before” is the same unit at the "
-        "step before; at the first step it is 0."
+        "step before; at the first step it is 0. Of several layers, these are the units of the last."
     )
     return Table("Every step: the gates of each unit", list(gates[0]), rows, note)

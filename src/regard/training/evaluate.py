@@ -268,7 +268,8 @@ def _longest_before(model: Loaded, corruption: Corruption | None) -> int | None:
         return model.longest
     before = {name: np.array([model.longest]) for name in model.fields}
     after = corruption.lengths(before)
-    return model.longest - max(0, *(int(after[name][0]) - model.longest for name in before if name in after))
+    added = (int(after[name][0]) - model.longest for name in before if name in after)
+    return model.longest - max(0, max(added, default=0))
 
 
 def _corrupted(parts: Iterable[Rows], corruption: Corruption | None) -> Iterator[Row]:

@@ -16,7 +16,17 @@ from regard.data.batches import LENGTHS, Batches
 from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import EntityTags, Field, LabelField, TextField, encode, fit_fields, in_direction, running_field
+from regard.data.fields import (
+    AT_ONCE,
+    EntityTags,
+    Field,
+    LabelField,
+    TextField,
+    encode,
+    fit_fields,
+    in_direction,
+    running_field,
+)
 from regard.data.flat import Flat
 from regard.data.joined import texts_of_a_row
 from regard.data.related import SeparateTexts, SimilarityField
@@ -258,8 +268,11 @@ def _batches(
 
 def _longer(field: Field, name: str, examples: Sequence[Any], column: Flat, most: int) -> int:
     """How many texts of a column that was cut have more than so many tokens; only those that fill it are read again."""
-    full = [getattr(examples[place], name) for place in np.flatnonzero(column.lengths >= most).tolist()]
-    return sum(len(one) > most for one in field.encode(full))  # type: ignore[arg-type]
+    full = np.flatnonzero(column.lengths >= most).tolist()
+    some = (
+        [getattr(examples[place], name) for place in full[at : at + AT_ONCE]] for at in range(0, len(full), AT_ONCE)
+    )
+    return sum(len(one) > most for values in some for one in field.encode(values))  # type: ignore[arg-type]
 
 
 def without_metrics(recipe: Recipe, needs: str, kinds: Kinds) -> Recipe:

@@ -101,7 +101,7 @@ def measure_fill(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) 
 
 def memory_lengths(model: "Loaded", given: str) -> list[int]:
     """--memory: the lengths that are given. Models without a memory of segments are refused."""
-    if not getattr(model.module.config, "memory", 0):
+    if not model.module.config.memory:
         why = f"{model.kind} has no memory of earlier segments, only a Transformer-XL has one"
         raise UserError(f"--memory {given}: {why}; leave it out.")
     if not all(each.strip().isdecimal() for each in given.split(",")):

@@ -204,6 +204,11 @@ class Facts(Protocol):
         return "layer"
 
     @property
+    def memory(self) -> int:
+        """The number of tokens before a segment whose states the model attends to; 0: it has no such memory."""
+        return 0
+
+    @property
     def keys_before(self) -> int:
         """The number of keys before the first token of a text: the zeros that a memory starts with."""
         return 0

@@ -1,15 +1,18 @@
 """The first weights: by the depth of their own stack, and not drawn where a file has them."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from regard.errors import UserError
 from regard.layers.init import SkipInit, init_weights
 from regard.layers.transformer import Shape, Stack
 from regard.models import BertConfig, GptConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
+from regard.objectives import ReplacedTokens
 from regard.pretrained.convert import deinterleave_sinusoids
 from regard.pretrained.folder import read_model, read_settings, write_model
 from regard.recording import record
@@ -22,6 +25,7 @@ CONFIGS: dict[str, ModelConfig] = {
     "relative": GptConfig(vocab=9, positions="relative", score="scaled_dot", tied=False, **SMALL),
     "additive": GptConfig(vocab=9, score="additive", **SMALL),
     "bert": BertConfig(vocab=9, tied=False, outputs=("masked", "pooled", "next"), mask=3, **SMALL),
+    "neighbours": BertConfig(vocab=9, embed=8, neighbours=True, **SMALL),
     "transformer": TRANSLATOR,
     "seq2seq": Seq2SeqConfig(source_vocab=9, target_vocab=9, width=8, embed=6),
 }
@@ -83,6 +87,46 @@ def test_a_mimetic_start_attends_to_equal_tokens_of_both_segments() -> None:
     assert found[True][5] > 0.25 > found[False][5]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="bert"),
+        pytest.param({"initial": None}, id="glorot"),
+        pytest.param({"embed": 64, "groups": 1}, id="albert"),
+        pytest.param({"heads": 8}, id="narrow-heads"),
+        pytest.param({"norm_place": "pre"}, id="pre-norm"),
+        pytest.param({"first_position": 2, "segments": 1}, id="roberta"),
+    ],
+)
+def test_two_heads_of_a_neighbour_start_attend_to_the_tokens_before_and_after(settings: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    shape = {"width": 128, "heads": 4, "layers": 2, "inner": 64, "context": 128, "vocab": 500}
+    tokens = torch.randint(500, (2, 100))
+    found = {}
+    for neighbours in (False, True):
+        model = BertConfig(**shape | settings, neighbours=neighbours).build().eval()
+        with record(model, "stack.blocks.0*") as tape:
+            model.features(tokens, segments=None)
+        weights = tape[next(iter(tape))]  # (B, H, Tq, Tk)
+        found[neighbours] = torch.stack(
+            [weights[:, 0].diagonal(-1, 1, 2).mean(), weights[:, 1].diagonal(1, 1, 2).mean()]
+        )
+    assert (found[False] < 0.02).all()
+    assert (found[True] > 0.4).all()
+
+
+def test_the_generator_of_electra_starts_with_neighbour_heads_too() -> None:
+    torch.manual_seed(1)
+    config = BertConfig(width=128, heads=4, layers=2, inner=64, context=128, vocab=500, embed=64, outputs=("replaced",))
+    model = replace(config, neighbours=True).build().eval()
+    generator = ReplacedTokens().modules(model, {}).eval()
+    tokens = torch.randint(500, (2, 100))
+    with record(generator, "stack.blocks.0*") as tape:
+        generator(model, tokens, torch.zeros(2, 1, dtype=torch.long), None)
+    weights = tape[next(iter(tape))]
+    assert weights[:, 0].diagonal(-1, 1, 2).mean() > 0.3 < weights[:, 1].diagonal(1, 1, 2).mean()
+
+
 @pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in CONFIGS.items()])
 def test_a_model_that_was_not_drawn_is_whole_when_its_weights_are_read(config: ModelConfig) -> None:
     drawn = config.build()
@@ -123,3 +167,14 @@ def test_nothing_is_drawn_where_a_checkpoint_is_read_or_turned(tmp_path: Path) -
     before = torch.get_rng_state()
     deinterleave_sinusoids(translator)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("setting", [{"positions": "t5"}, {"score": "cosine"}, {"heads": 1}])
+def test_a_neighbour_start_names_the_setting_that_does_not_fit(setting: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"model.{next(iter(setting))}=.* model.neighbours=true needs"):
+        BertConfig(**SMALL | setting, neighbours=True)
+
+
+def test_a_neighbour_start_of_very_narrow_states_is_an_ordinary_one() -> None:
+    model = BertConfig(vocab=9, width=4, heads=2, layers=1, inner=8, neighbours=True).build()
+    assert torch.isfinite(model.features(torch.tensor([[1, 2, 3]]))).all()

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.attention import MultiHead
 from regard.errors import UserError
+from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Stack
 from regard.scores import Dot
 
@@ -57,6 +58,67 @@ def mimetic_start(attention: MultiHead, segments: nn.Embedding | None = None) ->
     queries.copy_(keys)
     if segments is not None:
         segments.weight.mul_(0.3)
+
+
+NEIGHBOUR = 10.0  # the logit of the neighbour at the start
+
+
+@torch.no_grad()
+def neighbour_embeddings(embedding: TokenEmbedding) -> None:
+    """Let a quarter of the coordinates of an embedding start with positions alone, as `neighbour_heads` needs them.
+
+    They are cosines and sines of the position. Tokens and segments start with zeros there, and positions start with
+    zeros in the other coordinates. All coordinates start with the same deviation.
+    """
+    positions = embedding.positions
+    assert isinstance(positions, nn.Embedding)
+    rows, width = positions.weight.shape
+    angles = torch.arange(rows).unsqueeze(1) * _frequencies(width)
+    waves = torch.stack((angles.cos(), angles.sin()), -1).flatten(1)
+    size = waves.shape[1]
+    for table in (embedding.tokens, embedding.segments):
+        if table is not None:
+            table.weight[:, :size] = 0
+    positions.weight.zero_()
+    positions.weight[:, :size] = waves * math.sqrt(2) * embedding.tokens.weight[:, size:].std()
+
+
+@torch.no_grad()
+def neighbour_heads(attention: MultiHead, width: int, project: nn.Linear | None = None) -> None:
+    """Let the first two heads start by attending to the token before and the token after each token.
+
+    A masked token tells nothing itself: it is predicted from the tokens around it. A Transformer with random weights
+    learns at once how frequent the tokens are, but may need thousands of steps until it looks at the neighbours.
+
+    The embeddings are those of `neighbour_embeddings`, of this width, and `project` is the layer between them and the
+    attention, if there is one. The keys of the two heads are the waves of the position; the queries are those of the
+    position before or after, which a rotation of each cosine and sine gives.
+    """
+    frequencies = _frequencies(min(width, attention.qkv.in_features, 4 * attention.head_width))
+    size = 2 * len(frequencies)
+    if not size:  # the states are too narrow for a wave
+        return
+    if project is not None:  # the waves pass through it unchanged
+        nn.init.normal_(project.weight, std=width**-0.5)
+        project.weight[:, :size] = 0
+        project.weight[:size] = torch.eye(size, width)
+    queries, keys, _ = attention.qkv.weight.split(attention.inner)
+    for head, offset in enumerate((-1, 1)):
+        cos, sin = (offset * frequencies).cos(), (offset * frequencies).sin()
+        rotation = torch.block_diag(*torch.stack((cos, -sin, sin, cos), -1).view(-1, 2, 2))
+        rows = slice(head * attention.head_width, (head + 1) * attention.head_width)
+        for matrix, start in ((keys, torch.eye(size)), (queries, rotation)):
+            matrix[rows] = 0
+            matrix[rows][:size, :size] = start * math.sqrt(NEIGHBOUR * math.sqrt(attention.head_width) / size)
+
+
+def _frequencies(width: int) -> Tensor:
+    """The frequencies of the positions: between 0 and π, at uneven distances, since otherwise the waves would repeat.
+
+    The frequencies of a narrower embedding are the first ones of a wider one.
+    """
+    number = torch.arange(1, width // 8 + 1, dtype=torch.float64)
+    return (number.square() * (math.sqrt(5) - 1) / 2 % 1 * math.pi).float()
 
 
 class SkipInit(TorchFunctionMode):

@@ -16,7 +16,7 @@ replaced  whether a token was replaced by another model                   Clark 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.heads import MaskedHead, ReplacedHead
-from regard.layers.init import init_weights, mimetic_start
+from regard.layers.init import init_weights, mimetic_start, neighbour_embeddings, neighbour_heads
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
 from regard.layers.transformer import ACTIVATIONS, Shape, Stack
@@ -56,6 +56,7 @@ class BertConfig(Shape, Facts):
     head_activation: str = ""  # activation of the masked output; empty: that of the feed-forward layers
     initial: float | None = 0.02  # deviation of the initial weights; none: by the sizes of matrices (Glorot 2010)
     mimetic: bool = False  # the first layer starts by attending to equal tokens (see `mimetic_start`)
+    neighbours: bool = False  # two heads of the first layer start by attending to neighbours (see `neighbour_heads`)
     mask: int = -1  # the id of the mask token, as a public checkpoint states it; -1: not stated
     specials: tuple[int, ...] = ()  # ids that are never masked, as a public checkpoint states them
 
@@ -76,6 +77,11 @@ class BertConfig(Shape, Facts):
             raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
         if self.positions == "xl":
             raise UserError("model.positions=xl: works only for causal language models; use relative or t5")
+        if self.neighbours:
+            needs: dict[str, Any] = {"positions": "learned", "score": "scaled_dot", "heads": max(self.heads, 2)}
+            for name, value in needs.items():
+                if (found := getattr(self, name)) != value:
+                    raise UserError(f"model.{name}={found}: model.neighbours=true needs {value}; set that to false")
         # What this model predicts; one without output layers can get that of masked tokens (`with_output`).
         predicted = tuple(name for name in type(self).predicts if name in self.outputs)
         object.__setattr__(self, "predicts", predicted or ("masked",))
@@ -129,6 +135,9 @@ class Bert(Layered):
         init_weights(self, config.initial)
         if config.mimetic:
             mimetic_start(self.stack.layers[0].attention, self.embedding.segments)
+        if config.neighbours:
+            neighbour_embeddings(self.embedding)
+            neighbour_heads(self.stack.layers[0].attention, width, self.embedding.project)
 
     def features(
         self,

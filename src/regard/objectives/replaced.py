@@ -18,7 +18,7 @@ from regard.data.corruption import MaskAndDraw
 from regard.data.fields import Field, TextField
 from regard.errors import UserError
 from regard.heads import MaskedHead
-from regard.layers.init import init_weights
+from regard.layers.init import init_weights, neighbour_heads
 from regard.layers.product import Product
 from regard.layers.tokens import real_positions
 from regard.layers.transformer import Stack
@@ -73,8 +73,11 @@ class ReplacedTokens(Objective):
         return Generator(self.generator(model.config), model.config.embed or model.config.width)
 
     def generator(self, config: BertConfig) -> BertConfig:
-        """The config of the generator of a model: narrower, with heads of about the same width."""
-        heads = max(1, round(config.heads * self.width))
+        """The config of the generator of a model: narrower, with heads of about the same width.
+
+        A model with `neighbours` has a generator with two heads or more, for the token before and the token after.
+        """
+        heads = max(2 if config.neighbours else 1, round(config.heads * self.width))
         return replace(
             config,
             heads=heads,
@@ -145,7 +148,9 @@ class Generator(nn.Module):
         self.project = nn.Linear(embed, config.width)
         self.stack = Stack(config, causal=False)
         self.masked = MaskedHead(config, embed)
-        init_weights(self, 0.02)
+        init_weights(self, config.initial)
+        if config.neighbours:
+            neighbour_heads(self.stack.layers[0].attention, embed, self.project)
 
     def forward(
         self, model: Bert, tokens: Tensor, places: Tensor, real: Tensor | None, segments: Tensor | None = None

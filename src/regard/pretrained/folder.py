@@ -265,7 +265,7 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
     if canonical.longest is None:
         canonical = replace(canonical, context=512)
     if isinstance(canonical, BertConfig):
-        canonical = replace(canonical, initial=0.02, mimetic=False)  # of the first weights alone
+        canonical = replace(canonical, initial=0.02, mimetic=False, neighbours=False)  # of the first weights alone
     if isinstance(canonical, TransformerConfig):
         decoder = canonical.decoder
         canonical = replace(

@@ -29,6 +29,7 @@ from regard.training.ladder.cells import Cell, fit_size, measured, parameters
 from regard.training.ladder.side_by_side import Follow
 from regard.training.warm_start import WarmStart, warm_start_from, warm_started
 
+RATE = "plan.rate=1e-3"  # higher than in the recipe: the models are small, and have few steps
 LAST = 10**9  # steps between two evaluations: only the last step is evaluated
 DRAWN = 1  # the seed by which the labelled texts are drawn; all entries and seeds learn from the same texts
 
@@ -134,7 +135,9 @@ class Probe:
     label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
     labels: int = 1000  # how many of the training texts are used, drawn at random; 0: all
     steps: int = 400  # of fine-tuning; the last step is evaluated, so the validation texts select nothing
-    rate: float = 3e-4  # the learning rate; times six for a family that is pre-trained at six times the rate of BERT
+    rate: float = (
+        3e-4  # the learning rate; times three for a family that is pre-trained at three times the rate of BERT
+    )
     batch_tokens: int = 1024  # tokens of a batch
 
     def __post_init__(self) -> None:
@@ -242,7 +245,7 @@ def _recipe(entry: Entry, settings: Sequence[str]) -> Recipe:
     attends = "model.heads" in known
     given = [one for one in settings if not one.startswith("model.") or (attends and one.partition("=")[0] in known)]
     changed = [entry.changed] if entry.changed else []
-    recipe = change(find_recipe("pretrain"), [f"model={entry.family}", *entry.settings, *given, *changed], KINDS)
+    recipe = change(find_recipe("pretrain"), [f"model={entry.family}", RATE, *entry.settings, *given, *changed], KINDS)
     if "masked" in recipe.model.predicts:
         recipe = replace(recipe, metrics=("filled", *recipe.metrics))
     return recipe

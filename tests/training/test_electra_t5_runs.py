@@ -58,9 +58,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_generator_of_a_run_is_found_whatever_the_name_of_its_folder(runs: dict[str, Path], tmp_path: Path) -> None:
     year = tmp_path / "2024"
     shutil.copytree(runs["electra"], year)
+    best = Path("steps") / (year / "best").read_text().strip()
     scores = [
         evaluate(load(path, "cpu", long="truncate"), [Text("the old dog sees a bird .")], ["loss"]).values["loss"]
-        for path in (runs["electra"] / "steps/000006", year, year / "steps/000006")
+        for path in (runs["electra"] / best, year, year / best)
     ]
     assert scores[1:] == scores[:1] * 2
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.layers.cells import MEANINGS, STATE, Weights, cell
+from regard.layers.projected import ProjectedLstm
 from regard.layers.recurrent import BFLOAT16_CUDNN, KERNELS, Recurrent, chrono_start, flatten_bfloat16
 from regard.layers.unrolled import UnrolledRecurrent
 
@@ -280,6 +281,16 @@ def test_the_weights_on_a_gpu_are_one_block_of_memory(kind: str, dtype: torch.dt
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # "RNN module weights are not part of single contiguous chunk of memory"
         ours(torch.randn(2, 4, 3, device="cuda", dtype=dtype))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="cuDNN needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_weights_of_a_projected_lstm_on_a_gpu_are_one_block_of_memory(dtype: torch.dtype) -> None:
+    ours = ProjectedLstm(3, 8, 4).to("cuda", dtype)
+    x, h, c = (torch.zeros(*size, device="cuda", dtype=dtype) for size in ((2, 5, 3), (2, 4), (2, 8)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours(x, h, c)
 
 
 def test_mistakes_are_named() -> None:

@@ -5,12 +5,14 @@ The state is two tensors: the output h (B, width) and the cells c (B, cells).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.layers.recurrent import flatten_bfloat16
 from regard.layers.unrolled import StepwiseLinear
 
 FORGET = 1.0  # added to the forget gate, so that a new layer forgets little (Jozefowicz et al. 2015)
@@ -34,6 +36,12 @@ class ProjectedLstm(nn.Module):
         lstm.bias_hh_l0.requires_grad_(False)
         lstm.bias_hh_l0.data[cells : 2 * cells] = FORGET
         self.lstm = lstm
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves or converts the weights, as in ``to``. They are then one block of memory, for cuDNN."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        flatten_bfloat16(self.lstm)
+        return self
 
     def forward(
         self, x: Tensor, h: Tensor, c: Tensor, real: Tensor | None = None

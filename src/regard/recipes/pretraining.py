@@ -5,23 +5,31 @@ from regard.models import BertConfig
 from regard.objectives import MaskedTokens
 from regard.recipes.recipe import Plan, Recipe
 
-# With these initial weights a small masked model looks at the neighbours of a masked token from the start.
-MASKED = ("model.neighbours=true", "model.initial=none")
-
 # By the name of the model: the settings of `pretrain` that follow from it. Settings that the user states win. Those of
 # the model itself are for this very name; the others are also for the published sizes (roberta-base).
 FAMILIES: dict[str, tuple[str, ...]] = {
     "bert": (
-        *MASKED,
+        "model.neighbours=true",
         "model.context=128",
         "model.outputs=masked,pooled,next",
         "objective=masked",
         "objective.sentences=next",
         "metrics=perplexity,sentences",
     ),
-    "roberta": (*MASKED, "objective=masked", "metrics=perplexity"),
-    "albert": (*MASKED, "objective=masked", "objective.sentences=order", "metrics=perplexity,sentences"),
-    "electra": (*MASKED, "objective=replaced", "metrics=accuracy,replaced_precision,replaced_recall"),
+    "roberta": ("model.neighbours=true", "objective=masked", "metrics=perplexity"),
+    "albert": (
+        "model.neighbours=true",
+        "model.initial=none",  # embeddings that are projected learn slowly with small weights
+        "objective=masked",
+        "objective.sentences=order",
+        "metrics=perplexity,sentences",
+    ),
+    "electra": (
+        "model.neighbours=true",
+        "model.initial=none",
+        "objective=replaced",
+        "metrics=accuracy,replaced_precision,replaced_recall",
+    ),
     "t5": ("objective=spans", "data.window=128", "metrics=perplexity"),
     "gpt": ("model.context=128", "objective=teacher", "metrics=perplexity"),
     "transformer-xl": ("objective=teacher", "data.order=contiguous", "data.window=128", "metrics=perplexity"),
@@ -43,7 +51,7 @@ def pretrain() -> Recipe:
         name="pretrain",
         title="pre-train BERT, RoBERTa, ALBERT, ELECTRA, T5, GPT or Transformer-XL from a text of your own",
         data=Book(tokens="bpe"),
-        model=BertConfig(context=128, outputs=("masked", "pooled", "next"), neighbours=True, initial=None),
+        model=BertConfig(context=128, outputs=("masked", "pooled", "next"), neighbours=True),
         objective=MaskedTokens(sentences="next"),
         plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=0.1, schedule="linear", evaluate=500),
         metrics=("perplexity", "sentences"),

@@ -23,6 +23,7 @@ from regard.data.text_files import TextExamples
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError, nearest
 from regard.file_io import atomic_write
+from regard.heads import Pool
 from regard.recipes import KINDS, Recipe, change, find_recipe, find_task, model_config, with_vocabularies
 from regard.stored import given_tokenizer
 from regard.training.ladder.cells import Cell, fit_size, measured, parameters
@@ -139,6 +140,7 @@ class Probe:
         3e-4  # the learning rate; times three for a family that is pre-trained at three times the rate of BERT
     )
     batch_tokens: int = 1024  # tokens of a batch
+    pool: Pool = "mean"  # the states that a classifier reads, as head.pool; auto: the first or the last, as is usual
 
     def __post_init__(self) -> None:
         for name, least in (("labels", 0), ("steps", 1), ("batch_tokens", 2)):
@@ -309,12 +311,12 @@ def fine_tuning(job: Job, given: WarmStart, seed: int) -> tuple[Recipe, WarmStar
     probe, plan = job.probe, job.cell.recipe.plan
     rate = probe.rate * job.relative_rate
     classifies = not given.config.split()[0].reads_source
-    columns = [] if classifies else ["data.source=text", "data.target=label"]
+    own = [f"head.pool={probe.pool}"] if classifies else ["data.source=text", "data.target=label"]
     metric = "accuracy" if classifies else "exact"
     settings = [
         f"data.train={probe.train}",
         f"data.valid={probe.valid}",
-        *columns,
+        *own,
         *(f"plan.{name}={getattr(plan, name)}" for name in ("device", "precision", "threads")),
         f"plan.steps={probe.steps}",
         f"plan.rate={rate:.3g}",

@@ -16,7 +16,6 @@ import sys
 import textwrap
 import tokenize
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import count, takewhile
@@ -41,6 +40,7 @@ SPELLINGS: dict[type, dict[str, bool | None]] = {
     bool: {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False},
     NoneType: {"none": None},
 }
+LARGEST = 2**63 - 1  # the largest whole number that torch and numpy compute with
 NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", NoneType: "none"}
 
 
@@ -240,12 +240,16 @@ def _parse(text: str, hint: Any) -> Any:
     if hint is str:
         return text
     if hint is int:
-        with suppress(ValueError):
-            return int(text)
-        number = float(text)  # 1e3
-        if not number.is_integer() or abs(number) > 2**53:  # larger floats do not represent every whole number
+        try:
+            whole = int(text)
+        except ValueError:
+            number = float(text)  # 1e3
+            if not number.is_integer() or abs(number) > 2**53:  # larger floats do not represent every whole number
+                raise ValueError(text) from None
+            whole = int(number)
+        if abs(whole) > LARGEST:
             raise ValueError(text)
-        return int(number)
+        return whole
     if hint is float:
         if not math.isfinite(number := float(text)):
             raise ValueError(text)
@@ -300,7 +304,7 @@ def _value_from_json(obj: Any, hint: Any, kinds: Kinds, path: str) -> Any:
             return obj
         if option is float and type(obj) in (int, float) and abs(obj) <= sys.float_info.max:  # neither NaN nor infinite
             return float(obj)
-        if type(obj) is option and option is not float:
+        if type(obj) is option and option is not float and not (type(obj) is int and abs(obj) > LARGEST):
             return obj
         if get_origin(option) is tuple and isinstance(obj, list) and len(obj) == len(_item_hints(option, len(obj))):
             items = zip(obj, _item_hints(option, len(obj)))

@@ -185,6 +185,8 @@ def evaluate(
             if (beam, penalty) != (1, Penalty(1.0)) and not model.module.config.reads_source:
                 why = f"{run} is {model.kind}, which is evaluated without a search"
                 raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
+            if model.recipe is None:
+                assert model.target_tokenizer  # raises an error if the checkpoint has none
             name, examples = _examples(model, source)
             found = _measure(model, examples, beam, penalty, batch_tokens, parts)
             about = {"run": run, "step": model.step, "data": name, "examples": len(examples)}

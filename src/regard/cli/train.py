@@ -67,7 +67,8 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size, memory and time; train nothing.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same model without attention.")] = False,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Train with this number of seeds, and print mean and standard deviation.")
+        int,
+        typer.Option(min=1, max=1000, help="Train with this number of seeds, and print mean and standard deviation."),
     ] = 1,
     download: Annotated[
         bool,

@@ -30,6 +30,7 @@ from regard.data.tokenizers import (
     SpecialTokens,
     Tokenizer,
     UnknownFunction,
+    is_damage,
     rust_encode_function,
     rust_offsets_function,
     rust_unknown_function,
@@ -105,9 +106,9 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
             cure = f"put it there{', or its tokenizer.json' * (not separate)}"
             raise UserError(f"{folder}: {missing[0]} is missing; {cure}.")
         return _open(files, config)
-    except UserError:
-        raise
-    except Exception as error:  # the libraries raise bare Exception for every kind of damage
+    except BaseException as error:
+        if not is_damage(error):
+            raise
         present = ", ".join(name for name in files if name in wanted or name == "tokenizer.json")
         raise UserError(
             f"{folder}: {present}: damaged, or of another kind of tokenizer ({error}); download them again."
@@ -135,9 +136,9 @@ def unpack_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
     try:
         files = {name: b64decode(data, validate=True) for name, data in content["files"].items()}
         source, target = _open(files, content["config"])
-    except UserError:
-        raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_damage(error):
+            raise
         raise UserError(f"{path}: damaged, or not a tokenizer of Regard ({error}).") from error
     return source if content.get("side") == "source" and source is not None else target
 

@@ -254,10 +254,18 @@ class Tokenizer:
             tokenizer = _from_rust(rust.Tokenizer.from_str(text))
             tokenizer.encode("\ue000")  # a character that is not in its vocabulary
             return tokenizer
-        except Exception as error:  # the library raises bare Exception for every kind of damage
+        except BaseException as error:
+            if not is_damage(error):
+                raise
             raise UserError(
                 f"{path}: not a tokenizer of Regard, or damaged ({error}); give the tokenizer.json of a run."
             ) from error
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error while a tokenizer is read is of the library: it raises bare Exception for every kind of damage,
+    and a panic of its Rust code is no Exception."""
+    return not isinstance(error, (UserError, KeyboardInterrupt, SystemExit, GeneratorExit))
 
 
 def sentinel(number: int) -> str:

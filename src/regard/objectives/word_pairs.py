@@ -275,7 +275,12 @@ class PairTrainer(SharedTrainer):
         self._objective = objective
         counts = batches.counts(len(model.output))
         self._table, self._kept = objective.table(counts), kept_fraction(counts, objective.sample)
-        read = counts * self._kept
+        read = counts * self._kept.astype(np.float64)
+        if read.sum() < 1:
+            sample = objective.sample
+            raise UserError(
+                f"objective.sample={sample:g}: leaves no word of the text to learn from; raise it, or give 0."
+            )
         share = self._table.largest_share(read / read.sum())
         change = plan.rate * (objective.window + 1) * share  # of a row, for each centre
         words = max(1, int(min(MOST_WORDS, MOST_CHANGE * min(1, model.output.shape[1] / WIDE) / change)))

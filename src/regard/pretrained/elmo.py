@@ -95,7 +95,10 @@ def _tensor(datasets: dict[str, Any], name: str, shape: Sequence[int], file: Pat
         raise UserError(f"{file}: {name} is {have}, but by {OPTIONS} it should be {format_shape(shape)}; {CURE}.")
     if data.external or data.is_virtual:
         raise UserError(f"{file}: {name} is in another file, which is not read; {CURE}.")
-    return torch.from_numpy(data[...].astype(np.float32))
+    with np.errstate(
+        over="ignore"
+    ):  # a number beyond float32 is infinite, which is found where the weights are checked
+        return torch.from_numpy(data[...].astype(np.float32))
 
 
 def _weights_file(path: Path) -> Path:

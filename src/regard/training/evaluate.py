@@ -19,6 +19,7 @@ from regard.data.fields import running_field
 from regard.data.flat import Row, Rows, Values
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, rows_in_order, window_of
 from regard.decode import Penalty
+from regard.decode.beam_search import check_size
 from regard.errors import UserError
 from regard.file_io import load_tensors
 from regard.metrics import Bleu, Metric
@@ -315,6 +316,7 @@ def _translations(
     model: Loaded, examples: Sequence[Any], beam: int, penalty: Penalty | float, batch_tokens: int, share: Share
 ) -> list[str]:
     """The text of the best target of each source."""
+    check_size(beam)
     sources = [example.source for example in examples]
 
     def work(group: list[int]) -> list[str]:

@@ -280,7 +280,8 @@ def without_metrics(recipe: Recipe, needs: str, kinds: Kinds) -> Recipe:
 
     If one of these selects the best step, accuracy does so instead, or the loss if that is not measured.
     """
-    metrics = tuple(name for name in recipe.metrics if kinds["metric"][name].needs != needs)
+    known = kinds["metric"]
+    metrics = tuple(name for name in recipe.metrics if name not in known or known[name].needs != needs)
     instead = "accuracy" if "accuracy" in metrics else "loss"
     select = recipe.plan.select if recipe.plan.select in ("loss", *metrics) else instead
     return replace(recipe, metrics=metrics, plan=replace(recipe.plan, select=select))

@@ -18,15 +18,17 @@ import regard
 from regard import Penalty
 from regard.checkpoint import save_step, set_pointer
 from regard.config import to_json
-from regard.data.fields import TargetText
+from regard.data.fields import InputText, LabelField, TargetText
+from regard.data.labelled import Labelled
 from regard.data.public_tokenizers import read_tokenizers
 from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer, train_tokenizer
 from regard.errors import UserError
 from regard.file_io import load_tensors, save_tensors, write_json
-from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
-from regard.objectives import MaskedTokens, TeacherForcing
+from regard.heads import ClassHeadConfig
+from regard.models import BertConfig, GptConfig, HeadedConfig, ModelConfig, TransformerConfig
+from regard.objectives import Classification, MaskedTokens, TeacherForcing
 from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings
 from regard.pretrained.ct2 import write_ct2
 from regard.pretrained.folder import CHECKPOINT_TYPES, read_model, read_settings, write_model
@@ -34,6 +36,7 @@ from regard.recipes import KINDS, Plan, Recipe, find_recipe
 from regard.stored import recipe_json
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
+from saved import save_run
 from tiny_public import LINES as TINY
 from tiny_public import gpt2, marian
 
@@ -646,6 +649,34 @@ def test_the_ctranslate2_gives_the_same_tokens(
     settings: dict[str, Any], translator: Callable[..., regard.Loaded], tmp_path: Path
 ) -> None:
     ctranslate2_gives_the_same_tokens(translator(readout_bias=True, **settings), tmp_path / "out")
+
+
+@pytest.mark.parametrize("headed", [False, True], ids=["masked", "classifier"])
+@torch.no_grad()
+def test_a_roberta_with_a_tokenizer_of_ours_counts_positions_after_its_padding(headed: bool, tmp_path: Path) -> None:
+    """transformers tells padding by its id: that of the tokenizer, not the one of the published RoBERTa."""
+    tokenizer = train_tokenizer("char", LINES, 40, mask="[MASK]")
+    body = BertConfig(**SIZES, vocab=tokenizer.size, segments=1, epsilon=1e-5, first_position=2, neighbours=True)
+    fields: dict[str, Any] = {"text": InputText(tokenizer)}
+    data: Any = Lines()
+    objective: Any = MaskedTokens()
+    config: Any = body
+    if headed:
+        fields["label"] = LabelField(("bad", "good"))
+        head = ClassHeadConfig(labels=2).for_body(body)
+        data, objective, config = Labelled(), Classification(), HeadedConfig(replace(body, outputs=()), head)
+    recipe = Recipe("tiny", "a tiny RoBERTa", data, body, objective, Plan(), ())
+    model = regard.load(save_run(tmp_path / "run", recipe, config, fields))
+    assert regard.export(model, tmp_path / "out").kind == "roberta"
+    auto = "AutoModelForSequenceClassification" if headed else "AutoModelForMaskedLM"
+    theirs = opened(tmp_path / "out", auto)
+    tokens = torch.tensor([[1, 5, 6, 7, 2], [1, 6, 2, 0, 0]])
+    found = theirs(input_ids=tokens, attention_mask=(tokens != 0).long()).logits
+    for one in (model, regard.load(tmp_path / "out")):  # and back
+        states = one.module.features(tokens, tokens != 0)
+        ours = one.module.readout(states, tokens != 0, 1) if headed else one.module.readout(states)
+        real = slice(None) if headed else tokens != 0
+        torch.testing.assert_close(found[real], ours[real], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ replaced  whether a token was replaced by another model                   Clark 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +55,8 @@ class BertConfig(Shape, Facts):
     tied: bool = True  # the masked output uses the token embeddings as its matrix
     head_activation: str = ""  # activation of the masked output; empty: that of the feed-forward layers
     initial: float | None = 0.02  # deviation of the initial weights; none: by the sizes of matrices (Glorot 2010)
-    mimetic: bool = False  # the first layer starts by attending to equal tokens (see `mimetic_start`)
-    neighbours: bool = False  # two heads of the first layer start by attending to neighbours (see `neighbour_heads`)
+    mimetic: bool = False  # the first layer starts by attending to equal tokens
+    neighbours: bool = False  # two heads of the first layer start by attending to the tokens before and after
     mask: int = -1  # the id of the mask token, as a public checkpoint states it; -1: not stated
     specials: tuple[int, ...] = ()  # ids that are never masked, as a public checkpoint states them
 
@@ -78,10 +78,15 @@ class BertConfig(Shape, Facts):
         if self.positions == "xl":
             raise UserError("model.positions=xl: works only for causal language models; use relative or t5")
         if self.neighbours:
-            needs: dict[str, Any] = {"positions": "learned", "score": "scaled_dot", "heads": max(self.heads, 2)}
-            for name, value in needs.items():
-                if (found := getattr(self, name)) != value:
-                    raise UserError(f"model.{name}={found}: model.neighbours=true needs {value}; set that to false")
+            wrong = {
+                "positions": self.positions != "learned",
+                "score": self.score != "scaled_dot",
+                "heads": self.heads < 2,
+            }
+            for name, value in {"positions": "learned", "score": "scaled_dot", "heads": 2}.items():
+                if wrong[name]:
+                    cure = f"give model.{name}={value}, or model.neighbours=false"
+                    raise UserError(f"model.{name}={getattr(self, name)}: does not fit model.neighbours=true; {cure}")
         # What this model predicts; one without output layers can get that of masked tokens (`with_output`).
         predicted = tuple(name for name in type(self).predicts if name in self.outputs)
         object.__setattr__(self, "predicts", predicted or ("masked",))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from regard.errors import UserError
 from regard.heads import NumberHead, PooledHeadConfig
 from regard.layers.init import SkipInit
-from regard.models import BertConfig, Headed, HeadedConfig, Transformer
+from regard.models import BertConfig, Headed, HeadedConfig, Model, Transformer
 
 # Weights that read the features have them along their columns, weights that write them along their rows.
 READS = ("tokens.weight", "qkv.weight", "up.weight", "gate.weight", "readout_.weight")
@@ -85,6 +85,23 @@ def add_segment(model: Headed) -> Headed:
     tokens = weights["body.embedding.tokens.weight"]
     weights["body.embedding.segments.weight"] = torch.zeros_like(tokens[:1])
     return _build(HeadedConfig(replace(body, segments=1), head), weights)
+
+
+def move_positions(model: Model, pad: int | None) -> Model:
+    """An equivalent RoBERTa whose positions start after the row of the padding token, as its public type has it.
+
+    `pad` is the id of that token, if there is one. A public RoBERTa tells padding by its id and counts positions from
+    the next row on; in a run the first position does not depend on the tokenizer.
+    """
+    body, head = model.config.split()
+    if pad is None or not isinstance(body, BertConfig) or body.first_position in (0, pad + 1):
+        return model
+    weights = dict(model.state_dict())
+    name = "body.embedding.positions.weight" if head is not None else "embedding.positions.weight"
+    rows = weights[name][body.first_position :]
+    weights[name] = torch.cat((rows.new_zeros(pad + 1, rows.shape[1]), rows))
+    moved = replace(body, first_position=pad + 1)
+    return cast(Model, _build(moved if head is None else HeadedConfig(moved, head), weights))
 
 
 def fold_statistics(model: Headed) -> Headed:

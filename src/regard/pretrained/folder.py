@@ -20,7 +20,13 @@ from regard.layers.transformer import Shape
 from regard.models import MODELS, BertConfig, Headed, Model, ModelConfig, Transformer, TransformerConfig
 from regard.pretrained.bert import ALBERT, BERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, without_outputs
-from regard.pretrained.convert import add_segment, fold_statistics, to_public_form, without_statistics
+from regard.pretrained.convert import (
+    add_segment,
+    fold_statistics,
+    move_positions,
+    to_public_form,
+    without_statistics,
+)
 from regard.pretrained.gpt import GPT2, OPENAI_GPT
 from regard.pretrained.marian import MARIAN, PEGASUS
 from regard.pretrained.t5 import T5
@@ -188,6 +194,7 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
         model = to_public_form(model)
     if isinstance(model, Headed):
         model = add_segment(fold_statistics(model))
+    model = move_positions(model, kept.get("pad_token_id"))
     body, head = model.config.split()
     fits = kind is not None and CHECKPOINT_TYPES[kind].for_config(body) is not None
     if kind is None or not fits or unsupported_settings(kind, model.config):

@@ -27,6 +27,7 @@ from regard.training.warm_start import WarmStart
 
 FILLING = 64  # the most batches that are read to fill a memory
 TIMED = 5  # batches that are timed; the first is a warm-up and is not counted
+SLOW = 10.0  # seconds of a step after which no further one is timed
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,12 @@ def _try_steps(prepared: Prepared, trainer: GradientTrainer, plan: Plan) -> tupl
     numbers, carried = [number * plan.accumulate for number in range(TIMED)], dict[int, Any]()
     some = SelectedBatches(prepared.batches, numbers)
     steps = train(loss_module, some, replace(plain, steps=TIMED), optimizer, carried=carried)
-    timed = [step.seconds for step in steps]
-    per_step = statistics.mean(timed[1:]) * plan.accumulate
+    timed = list[float]()
+    for step in steps:
+        timed.append(step.seconds)
+        if step.seconds > SLOW:  # a large model on a CPU: one step is enough to tell
+            break
+    per_step = statistics.mean(timed[1:] or timed) * plan.accumulate
     while carried and len(numbers) < FILLING:  # until a memory is full, and the shapes of the carried state stay
         before = signature(list(carried.values()))
         numbers.append(len(numbers) * plan.accumulate)

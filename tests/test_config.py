@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.config import Table, format_value, from_json, override, to_json, tree
+from regard.config import LARGEST, Table, format_value, from_json, override, to_json, tree
 from regard.errors import UserError
 
 
@@ -92,6 +92,8 @@ def test_a_setting_takes_its_fields_type(setting: str, field: str, value: Any) -
         ("plan.steps=1.5", "a whole number"),
         ("plan.steps=1e300", "a whole number"),
         ("plan.steps=inf", "a whole number"),
+        (f"plan.steps={2**63}", "a whole number"),  # more than 64 bits
+        (f"plan.steps=-{10**400}", "a whole number"),
         ("plan.steps=", "a whole number"),
         ("plan.rate=nan", "a finite number"),
         ("plan.rate=1e999", "a finite number"),
@@ -172,17 +174,18 @@ def test_override_leaves_the_original_alone() -> None:
 towers = st.builds(lambda heads, each, score: Tower(heads * each, heads, score),
                    st.integers(1, 8), st.integers(1, 8), st.sampled_from(["dot", "general"]))  # fmt: skip
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-bridges = st.builds(Bridge, st.integers(), st.lists(st.integers()).map(tuple), st.none() | towers)
+integers = st.integers(-LARGEST, LARGEST)
+bridges = st.builds(Bridge, integers, st.lists(integers).map(tuple), st.none() | towers)
 plans = st.builds(
     Plan,
-    st.integers(),
+    integers,
     numbers,
     st.none() | numbers,
     st.booleans(),
     st.lists(st.text()).map(tuple),
     st.tuples(numbers, numbers),
     st.text(),
-    st.integers() | st.just("auto"),
+    integers | st.just("auto"),
 )
 
 
@@ -198,7 +201,7 @@ words = st.text(string.ascii_letters, min_size=1).filter(lambda word: word.lower
 
 
 @settings(deadline=None)
-@given(st.integers(), numbers, st.none() | numbers, st.booleans(), st.lists(words).map(tuple))
+@given(integers, numbers, st.none() | numbers, st.booleans(), st.lists(words).map(tuple))
 def test_a_printed_leaf_is_read_back(
     steps: int, rate: float, minutes: float | None, quiet: bool, languages: Any
 ) -> None:
@@ -238,6 +241,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("model", {"kind": "bridge"}, "model.span: missing; it should be a whole number."),
         ("plan.steps", True, "plan.steps: expected a whole number, found True."),
         ("plan.steps", 2.0, "plan.steps: expected a whole number, found 2.0."),
+        ("plan.steps", 10**400, "plan.steps: expected a whole number, found 1000"),
         ("plan.rate", "fast", "plan.rate: expected a finite number, found 'fast'."),
         ("plan.rate", float("nan"), "plan.rate: expected a finite number, found nan."),
         ("plan.rate", 10**400, "plan.rate: expected a finite number, found 1000"),

@@ -16,6 +16,8 @@ from regard.data.sources import Pairs
 from regard.decode import Penalty
 from regard.file_io import write_json
 from regard.metrics import METRICS
+from regard.models import BertConfig, GptConfig
+from regard.pretrained import write_model
 from regard.recipes import KINDS
 from regard.stored import recipe_json, stored_recipe
 from regard.training.chance import describe_chance
@@ -23,6 +25,7 @@ from regard.training.evaluate import evaluate
 
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
+SIZES: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1, "inner": 8, "context": 16}
 
 
 def pairs_file(path: Path, count: int) -> Path:
@@ -118,6 +121,7 @@ def test_the_part_of_the_data_that_is_measured(regard: Regard, translator: Make,
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        (["--data", "own.tsv", "--beam", "0"], "beam=0: give 1 (greedy) to"),
         (["--split", "tets"], '--split tets: no such part. Did you mean "test"?'),
         (["--data", "own.tsv", "--split", "test"], "--data own.tsv and --split test"),
         (["data.source=a"], "data.source=a: names a column of a file of your own; give it with --data FILE"),
@@ -150,6 +154,18 @@ def test_options_that_do_not_go_together_are_refused(
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
     assert said.err.startswith("error: ")
     assert told in said.err
+
+
+@pytest.mark.parametrize("more", [[], ["--by-length"]])
+@pytest.mark.parametrize("config", [GptConfig(vocab=9, **SIZES), BertConfig(vocab=9, **SIZES)], ids=["gpt", "bert"])
+def test_a_checkpoint_without_a_tokenizer_is_refused(
+    config: Any, more: list[str], regard: Regard, tmp_path: Path
+) -> None:
+    (tmp_path / "public").mkdir()
+    write_model(config.build(), tmp_path / "public", {})
+    (tmp_path / "lines.txt").write_text("abc\nab c\n", encoding="utf-8")
+    said = regard("eval", "public", "--data", "lines.txt", *more)
+    assert (said.code, "public: has no tokenizer; add its tokenizer.json" in said.err) == (2, True), said.err
 
 
 def test_what_a_kind_of_model_has_no_use_for(

@@ -20,6 +20,18 @@ def opinions(tmp_path: Path) -> list[str]:
     return [f"data.train={file}", "model.width=8", "model.embed=8", "plan.steps=2", "plan.evaluate=2", "plan.warmup=0"]
 
 
+def test_the_number_of_seeds_has_a_limit(regard: Regard, opinions: list[str]) -> None:
+    said = regard("train", "classify", *opinions, "--seeds", 10**12)
+    assert (said.code, "1000" in said.err) == (2, True)
+
+
+def test_another_metric_is_refused_when_a_run_is_resumed(regard: Regard, opinions: list[str]) -> None:
+    assert regard("train", "classify", *opinions).code == 0
+    said = regard("train", "classify", "--resume", "metrics=acc")
+    assert said.code == 2
+    assert "metrics=acc: the run in runs/classify was started with accuracy" in said.err
+
+
 def test_the_mean_and_the_deviation_of_seeds(regard: Regard, opinions: list[str]) -> None:
     said = regard("train", "classify", *opinions, "--seeds", "2", "--json")
     assert said.code == 0

@@ -17,6 +17,7 @@ from regard.data import files
 from regard.data.files import iterate_lines, opened, read_text
 from regard.data.public_vocab import names_by_id
 from regard.data.streams import Book
+from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
 from regard.file_io import load_tensors, read_json
 from tiny_public import bert
@@ -101,6 +102,17 @@ def test_json_that_is_nested_too_deep(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError, match=r"config\.json: damaged or not JSON"):
         read_json(tmp_path / "config.json")
+
+
+def test_a_tokenizer_at_which_its_library_panics(tmp_path: Path) -> None:
+    """A panic of Rust code is no Exception."""
+    path = tmp_path / "tokenizer.json"
+    train_tokenizer("bpe", ["ab ba abc"], 20).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["continuing_subword_prefix"] = "../../x"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=r"tokenizer\.json: not a tokenizer of Regard, or damaged"):
+        Tokenizer.load(path)
 
 
 @pytest.mark.parametrize("vocab", [{"a": 0, "b": 10**12}, {"a": -1}])

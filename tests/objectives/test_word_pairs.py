@@ -163,6 +163,8 @@ def test_a_resumed_run_has_equal_bits(text: Path, tmp_path: Path) -> None:
         ("a b", ("objective.window=0",), "objective.window=0: give a number from 1 to 100"),
         ("a b", ("objective.negatives=0",), "objective.negatives=0: give a number from 1"),
         ("a b", ("objective.sample=2",), "objective.sample=2.0: give a number from 0"),
+        ("a b\n" * 9, ("objective.sample=1e-9",), "objective.sample=1e-09: leaves less than 0.1% of the text"),
+        ("a b\n" * 9, ("objective.sample=1e-320",), "objective.sample=.*: leaves less than 0.1% of the text"),
         ("a b", ("objective.workers=0",), "objective.workers=0: give a number from 1"),
         ("a b", ("model.width=0",), "model.width=0: give 1 or more"),
         ("a b", ("objective=teacher",), "objective=teacher: does not fit"),

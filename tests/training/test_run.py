@@ -225,6 +225,7 @@ IMPOSSIBLE = [
     *(("best", None), ("best_loss", []), ("best_step", 3), ("best_step", -4), ("waited", -1), ("seconds", "1")),
     *(("seconds", -1.0), ("evaluating", None), ("tuning", -1.0), ("data", 7), ("batches", 0), ("batches", "1")),
 ]
+HUGE = [("best", 10**400), ("seconds", 10**400)]  # no float is so large
 WEIGHT = "optimizer/model.encoder.embedding.weight"
 UNFIT = [  # the start of a name, the tensor in its place, the message
     ("", None, r"objective/.* is absent, but the model's is"),
@@ -246,6 +247,10 @@ def test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field(rec
     out, made = tmp_path / "run", recipe("plan.steps=4", "objective=professor", "objective.width=8")
     list(Run(made, out))
     state, trainer = read_json(out / "steps/000004/training/state.json"), Run(made, out, "resume").trainer
+    for name, value in HUGE:
+        _tamper(out, "training/state.json", json.dumps({**state, name: value}).encode())
+        with pytest.raises(UserError, match=rf"state\.json: {name}=1000+.*: cannot be the state"):
+            read_state(resolve(out, ("latest",)))
     for name, value in IMPOSSIBLE:
         _tamper(out, "training/state.json", json.dumps({**state, name: value}).encode())
         with pytest.raises(UserError, match=rf"state\.json: {name}={re.escape(repr(value))}: cannot be the state"):

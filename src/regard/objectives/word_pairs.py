@@ -264,6 +264,9 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
     return logits
 
 
+LEAST_READ = 1e-3  # the smallest part of a text that the sub-sampling may leave
+
+
 class PairTrainer(SharedTrainer):
     """Trains CBOW or skip-gram. Step n reads part n of the text; its random numbers depend only on n and the seed."""
 
@@ -276,11 +279,9 @@ class PairTrainer(SharedTrainer):
         counts = batches.counts(len(model.output))
         self._table, self._kept = objective.table(counts), kept_fraction(counts, objective.sample)
         read = counts * self._kept.astype(np.float64)
-        if read.sum() < 1:
-            sample = objective.sample
-            raise UserError(
-                f"objective.sample={sample:g}: leaves no word of the text to learn from; raise it, or give 0."
-            )
+        if read.sum() < LEAST_READ * counts.sum():
+            why = f"leaves less than {LEAST_READ:.1%} of the text to learn from"
+            raise UserError(f"objective.sample={objective.sample:g}: {why}; raise it, or give 0.")
         share = self._table.largest_share(read / read.sum())
         change = plan.rate * (objective.window + 1) * share  # of a row, for each centre
         words = max(1, int(min(MOST_WORDS, MOST_CHANGE * min(1, model.output.shape[1] / WIDE) / change)))

@@ -142,6 +142,10 @@ def test_the_report_by_type(regard: Regard, folder: Path) -> None:
     assert "The most confident mistakes" in said.out
     assert "PER Anna" in said.out
     assert "GOD Berlin" in said.out
+    assert "1 of 3 words have tags that the model cannot predict (S-GOD); they count as mistakes" in said.err
+    none = regard("eval", folder / "run", "--data", wrong, "data.column=3")
+    assert none.code == 2
+    assert "the model can predict none of its tags (X); give a file with tags such as" in none.err
     scores = json.loads(regard("eval", folder / "run", "--json", "--data", wrong, "data.column=2").out)
     assert scores["entities"]["all"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
     assert scores["scores"]["accuracy"] == pytest.approx(1 / 3)

@@ -162,6 +162,12 @@ def test_a_word_has_the_tokens_of_an_extractor(tmp_path: Path, kind: str) -> Non
     assert (pieces[pieces > 0] - 1).tolist() == tokenizer.encode(text)
 
 
+def test_a_word_is_known_if_all_its_tokens_are() -> None:
+    tokenizer = train_tokenizer("bpe", ["the old man saw the sea"], 300)
+    field = SpelledText(train_tokenizer("word", ["the"], 100)).with_extractor(tokenizer, 0, ["the theλ βήτα old"])
+    assert field.known == 0.5
+
+
 @pytest.mark.parametrize("changed", [{"pieces": "x"}, {"pieces": -1}, {"pieces": None}, {"words": None}])
 def test_damaged_words_are_refused(tmp_path: Path, changed: dict[str, object]) -> None:
     path = tmp_path / "text.json"

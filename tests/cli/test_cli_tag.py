@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from regard.cli import main
+from regard.data.example import TaggedText
 from regard.errors import UserError
 from regard.layers.crf import LinearChain
+from regard.report.samples import PICTURED, excerpts
 from regard.verbs import load
 from regard.verbs.tagging import split_words, tag, tag_words, word_tags
 
@@ -83,6 +85,13 @@ def test_a_long_text_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch)
     (found,) = tag(model, texts)
     assert len(found.entities) == 40
     assert len(calls) == 1
+
+
+def test_a_picture_of_a_long_sentence_has_its_beginning(folder: Path) -> None:
+    text = "Anna left Berlin . " * 100
+    (kept,) = excerpts(load(folder / "run"), [TaggedText(text, ("O",) * 400)], 1)
+    assert len(kept) <= PICTURED
+    assert text.startswith(f"{kept} ")
 
 
 def test_words_that_are_not_one_word_are_refused(folder: Path) -> None:

@@ -232,6 +232,8 @@ def _from_text(setting: str, text: str, hint: Any, kinds: Kinds) -> Any:
         raise UserError(f"{setting}: a file of your own is given as data.train={text}.")
     if named or get_origin(hint) is Literal:
         raise UserError(f"{setting}: no such choice.{nearest(text, named or map(str, get_args(hint)))}")
+    if int in leaves and text.removeprefix("-").isdecimal():
+        raise UserError(f"{setting:.60}: no whole number above 2**63-1 can be computed with; give a smaller one.")
     raise UserError(f"{setting}: expected {_describe(hint)}")
 
 

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 # Characters that control a terminal or end a line, and halves of surrogate pairs, which cannot be printed.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CLOSE = 0.55  # the ratio of `difflib` from which a name is close to another one: "xlnet" and "albert" have less
 
 
 class UserError(ValueError):
@@ -15,7 +16,7 @@ class UserError(ValueError):
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """The end of an error message about an unknown name: the closest known name, or all of them, after a prefix."""
     options = sorted(known)
-    close = get_close_matches(name, options, n=1, cutoff=0.5)
+    close = get_close_matches(name, options, n=1, cutoff=CLOSE)
     return f' Did you mean "{prefix}{close[0]}"?' if close else f" Known: {', '.join(prefix + one for one in options)}."
 
 

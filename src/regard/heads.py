@@ -78,7 +78,7 @@ class PooledHeadConfig(HeadConfig):
     init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
 
     pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
-    # activation of a hidden layer; auto: tanh for a model whose first state is read, as BERT, or T5, else none
+    # activation of a hidden layer; auto: gelu for ELECTRA, tanh for BERT and T5, none for others
     hidden: Hidden = "auto"
     inner: int = 0  # width of the hidden layer; 0: that of the pooled vector
     bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
@@ -91,6 +91,8 @@ class PooledHeadConfig(HeadConfig):
 
     def for_body(self, body: Facts) -> Self:
         hidden: Hidden = "tanh" if body.pooling == "first" or body.reads_source else "none"
+        if "replaced" in body.predicts:
+            hidden = "gelu"
         return replace(
             self,
             pool=body.pooling if self.pool == "auto" else self.pool,

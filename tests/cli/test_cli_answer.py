@@ -18,7 +18,7 @@ from regard.data.answers import IN_PASSAGE, AnswerText, windows
 from regard.data.batches import collate
 from regard.data.example import Question
 from regard.errors import UserError
-from regard.report.samples import mistakes
+from regard.report.samples import excerpts, mistakes
 from regard.training.chance import describe_chance
 from regard.verbs import load
 from regard.verbs.answering import answer, sentence_around
@@ -231,3 +231,17 @@ def test_training_with_windows_and_from_another_model(folder: Path, regard: Rega
     assert load(folder / "more", "cpu").predicts("span")
     wrong = regard("train", "answer", f"data.train={folder / 'none.json'}", "--out", folder / "bad")
     assert "no such file" in wrong.err
+
+
+def test_a_picture_has_the_window_of_the_answer(folder: Path) -> None:
+    """A page pictures what the model reads: not a question of many words, nor a passage without the answer."""
+    model = load(folder / "sure")
+    assert model.recipe is not None
+    model = replace(model, recipe=replace(model.recipe, data=replace(model.data, window=32, stride=8)))
+    passage = "It rains. " * 100 + "Anna lives in Berlin."
+    asked = Question("Where does Anna live? " * 100, passage, (("Berlin", passage.index("Berlin")),))
+    ((question, part),) = excerpts(model, [asked], 1)
+    assert asked.question.startswith(question)
+    assert "Berlin" in part
+    (array,) = model.read_joined([(question, part, None)])
+    assert len(array) <= 32

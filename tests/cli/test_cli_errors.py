@@ -35,8 +35,11 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["train", "classify", "--data", "tickets.csv"], "Did you mean the setting data.train=VALUE"),
         (["train", "captions"], 'Use "flickr8k data.train=FILE"'),
         (["train", "ner"], 'Use "tag"'),
-        (["train", "dates", "plan.seed=9223372036854775808"], "plan.seed=9223372036854775808: give a whole number"),
-        (["train", "dates", "--seed", "99999999999999999999"], "from 0 to 2**63-1"),
+        (["train", "dates", "plan.seed=9223372036854775808"], "plan.seed=9223372036854775808: no whole number above"),
+        (
+            ["train", "dates", "--seed", "99999999999999999999"],
+            "plan.seed=99999999999999999999: no whole number above 2**63-1",
+        ),
         (["train", "dates", "--seed", "-1"], "plan.seed=-1: give a whole number from 0"),
         (["train", "dates", "model.score=generel"], 'Did you mean "general"'),
         (["train", "dates", "model=lstmm"], 'Did you mean "lstm"'),

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from regard.data.example import Choice, RatedPair
 from regard.data.joined import ChoiceText
 from regard.errors import UserError
 from regard.recording import record
-from regard.report.samples import mistakes
+from regard.report.samples import PICTURED, excerpts, mistakes
 from regard.training.warm_start import warm_start_from
 from regard.verbs.labelling import choose, similarity
 
@@ -250,3 +251,10 @@ def test_words_of_other_models(regard: Regard, runs: Path) -> None:
     headed = regard("train", "pair", "model=kim", "head=class", "model.embed=4", *files, *plan, "--out", "headed")
     assert headed.code == 0, headed.err
     assert regard("eval", "headed").code == 0
+
+
+def test_a_picture_of_a_long_pair_has_its_beginnings(runs: Path) -> None:
+    pair = SimpleNamespace(text=("the sun came", "the rain came " * 100))
+    ((first, second),) = excerpts(library.load(runs / "pair", long="truncate"), [pair], 1)
+    assert (first, len(first + second) <= PICTURED) == (pair.text[0], True)
+    assert pair.text[1].startswith(second + " ")

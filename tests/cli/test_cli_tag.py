@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from regard.cli import main
+from regard.data.example import TaggedText
 from regard.errors import UserError
 from regard.layers.crf import LinearChain
+from regard.report.samples import PICTURED, excerpts
 from regard.verbs import load
 from regard.verbs.tagging import split_words, tag, tag_words, word_tags
 
@@ -85,6 +87,13 @@ def test_a_long_text_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(calls) == 1
 
 
+def test_a_picture_of_a_long_sentence_has_its_beginning(folder: Path) -> None:
+    text = "Anna left Berlin . " * 100
+    (kept,) = excerpts(load(folder / "run"), [TaggedText(text, ("O",) * 400)], 1)
+    assert len(kept) <= PICTURED
+    assert text.startswith(f"{kept} ")
+
+
 def test_words_that_are_not_one_word_are_refused(folder: Path) -> None:
     model = load(folder / "run")
     for word in ("New York", "", "Berlin "):
@@ -142,6 +151,10 @@ def test_the_report_by_type(regard: Regard, folder: Path) -> None:
     assert "The most confident mistakes" in said.out
     assert "PER Anna" in said.out
     assert "GOD Berlin" in said.out
+    assert "1 of 3 words have tags that the model cannot predict (S-GOD); they count as mistakes" in said.err
+    none = regard("eval", folder / "run", "--data", wrong, "data.column=3")
+    assert none.code == 2
+    assert "the model can predict none of its tags (X); give a file with tags such as" in none.err
     scores = json.loads(regard("eval", folder / "run", "--json", "--data", wrong, "data.column=2").out)
     assert scores["entities"]["all"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
     assert scores["scores"]["accuracy"] == pytest.approx(1 / 3)

@@ -89,7 +89,7 @@ def test_a_tag_of_no_scheme_among_others_is_refused(tmp_path: Path) -> None:
     text = "a B-PER\nb I-PER\nc O\n"
     good, bad = write(tmp_path, text), write(tmp_path, text + "\nd 0\ne 0\n", "bad.txt")
     for files in ((good, bad), (bad, good), (good, good, bad), (bad, bad)):
-        with pytest.raises(UserError, match=r'bad.txt, line 5: "0" is no tag of a scheme .*such tags: 2'):
+        with pytest.raises(UserError, match=r'bad.txt, line 5: "0" is no tag of a scheme, as "B-PER" is; 2 words'):
             Conll(*files).load()
 
 
@@ -97,6 +97,7 @@ def test_a_tag_of_no_scheme_among_others_is_refused(tmp_path: Path) -> None:
     ("text", "settings", "message"),
     [
         ("a X O\nb O\n", {}, r"train.txt, line 2: 2 columns, 'b O'; expected 3 columns"),
+        ("a O\nneg\ta dull film\n", {}, r"line 2: a column has several words, .*: each word is on a line of its own"),
         ("\n\nword\n", {}, r"train.txt, line 3: 1 columns, 'word'; expected a word and its tag"),
         ("a O\n", {"column": 3}, r"data.column=3: .*train.txt has 2 columns"),
         ("a O\n", {"column": 1}, r"data.column=1: the first column has the words"),
@@ -160,6 +161,12 @@ def test_a_word_has_the_tokens_of_an_extractor(tmp_path: Path, kind: str) -> Non
     pieces = rows[:, 1 + CHARACTERS :]
     assert pieces.shape[1] == field.pieces <= MOST_PIECES
     assert (pieces[pieces > 0] - 1).tolist() == tokenizer.encode(text)
+
+
+def test_a_word_is_known_if_all_its_tokens_are() -> None:
+    tokenizer = train_tokenizer("bpe", ["the old man saw the sea"], 300)
+    field = SpelledText(train_tokenizer("word", ["the"], 100)).with_extractor(tokenizer, 0, ["the theλ βήτα old"])
+    assert field.known == 0.5
 
 
 @pytest.mark.parametrize("changed", [{"pieces": "x"}, {"pieces": -1}, {"pieces": None}, {"words": None}])

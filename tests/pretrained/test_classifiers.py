@@ -13,7 +13,9 @@ import torch
 
 import regard
 from regard.errors import UserError
-from regard.models import HeadedConfig
+from regard.heads import ClassHeadConfig
+from regard.models import BertConfig, HeadedConfig
+from regard.pretrained.folder import find_type
 from regard.pretrained.public_heads import label_names, label_settings
 from regard.recipes import KINDS, change, find_recipe
 from regard.training.run import Run
@@ -242,6 +244,10 @@ def test_a_head_that_no_public_type_has_is_refused_by_name(opinions: Path, tmp_p
     list(Run(change(find_recipe("classify"), settings, KINDS), tmp_path / "run"))
     with pytest.raises(UserError, match=r"bert, the nearest, has no head\.pool=mean"):
         export(load(tmp_path / "run", "cpu"), tmp_path / "written")
+    body = BertConfig(vocab=50, embed=32, outputs=("replaced",))
+    assert find_type(HeadedConfig(body, ClassHeadConfig(labels=2).for_body(body))) == "electra"
+    with pytest.raises(UserError, match=r"electra, the nearest, has no head\.hidden=tanh \(but gelu\)"):
+        find_type(HeadedConfig(body, ClassHeadConfig(labels=2, hidden="tanh").for_body(body)))
 
 
 # -- numbers and several labels ---------------------------------------------------------------------------------------

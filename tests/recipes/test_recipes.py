@@ -127,6 +127,8 @@ def test_every_model_says_how_much_it_reads():
 def test_an_unknown_recipe_suggests_the_nearest():
     with pytest.raises(UserError, match=r'"datse" is no recipe. Did you mean "dates"'):
         find_recipe("datse")
+    with pytest.raises(UserError, match=r"model=xlnet: no such choice. Known: albert, .*transformer-xl"):
+        change(find_recipe("pretrain"), ["model=xlnet"], KINDS)
 
 
 @pytest.mark.parametrize(

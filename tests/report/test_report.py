@@ -336,7 +336,7 @@ def test_excerpts_and_gaps() -> None:
     assert excerpt("") == ""
     words = "word " * 16
     assert (excerpt(words), excerpt("x" + words + "x")) == (words.strip(), "x" + " ".join(["word"] * 15))
-    assert excerpt("x" * 81) == "x" * 80
+    assert excerpt("x" * 81) == excerpt("  " + "x" * 81) == "x" * 80
     assert [gapped(text, "?") for text in ("", "a", "a b", "a b c", "a b c d")] == ["?", "?", "a ?", "a ? c", "a b ? d"]
 
 

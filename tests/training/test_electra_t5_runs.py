@@ -19,6 +19,7 @@ from regard.training.ladder.pretraining import Entry, Job, Probe, fine_tuning
 from regard.training.prepare import prepare
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
+from tiny_public import transformers
 
 TEXT = "the old dog sees a red bird . a small man likes the house .\n" * 12
 TINY = (
@@ -156,7 +157,12 @@ def test_a_classifier_starts_from_electra(runs: dict[str, Path], tmp_path: Path)
     before, after = (load(path, device="cpu").module.state_dict() for path in (runs["electra"], tmp_path / "run"))
     shared = [name for name in before if f"body.{name}" in after]
     assert {name.partition(".")[0] for name in shared} == {"embedding", "stack"}
-    assert classify(load(tmp_path / "run", device="cpu"), ["the dog sees"])[0].label in ("x", "y")
+    model = load(tmp_path / "run", device="cpu")
+    assert classify(model, ["the dog sees"])[0].label in ("x", "y")
+    export(model, tmp_path / "public")
+    theirs = transformers.ElectraForSequenceClassification.from_pretrained(tmp_path / "public").eval()
+    tokens = torch.tensor([model.tokenizer.wrap_input(model.tokenizer.encode("the dog sees"))])
+    torch.testing.assert_close(theirs(tokens).logits, model.logits(tokens), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("family", "trained"), [("electra", "classify"), ("t5", "translate")])

@@ -219,6 +219,13 @@ def test_long_texts_are_cut_and_batches_of_one_row_refused(files: Path, tmp_path
         Run(change(recipe, ["plan.batch_tokens=20"], KINDS), tmp_path / "one")
 
 
+def test_pairs_that_are_alone_in_their_batches_are_told_when_a_model_is_evaluated(run: Path) -> None:
+    model = load(run, "cpu")
+    _, examples = model.examples(None)
+    with pytest.raises(UserError, match=r"no pair has another one, of other texts, in its batch of 4 tokens"):
+        evaluate(model, examples, ("loss",), batch_tokens=4)
+
+
 def test_models_that_read_words_do_not_fit(files: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="model=bilstm: does not fit data=related"):
         Run(recipe_of(f"data.train={files}/pairs.tsv model=bilstm plan.device=cpu"), tmp_path / "run")

@@ -86,6 +86,14 @@ def test_a_setting_that_the_head_refuses_is_told_with_its_run(place: Path) -> No
         warm_started(find_recipe("classify"), [f"data.train={place / 'labelled.tsv'}"], given, "general")
 
 
+@pytest.mark.parametrize(("text", "warned"), [("the γάτα sat", True), ("the cat sat", False)])
+def test_texts_in_unknown_characters_are_warned_of(place: Path, started, text: str, warned: bool) -> None:
+    (place / "texts.tsv").write_text(f"good\t{text}\nbad\t{text} .\n" * 20, encoding="utf-8")
+    recipe, given = started(f"data.train={place / 'texts.tsv'}")
+    warnings = prepare(recipe, given=given).warnings
+    assert any("% of the tokens of the training texts are not in the vocabulary" in one for one in warnings) == warned
+
+
 def test_the_settings_for_a_classifier_can_be_stated_as_a_setting() -> None:
     recipe = find_recipe("ulmfit")
     stated = f"plan.finetune={format_value(recipe.plan.finetune)}"
@@ -235,4 +243,5 @@ def test_one_layer_an_epoch_is_unfrozen_from_the_last_on(started, tmp_path: Path
     after = f"plan.unfreeze: the next layer trains after every {epoch} steps; the run has {3 * epoch} steps"
     assert warning == f"{after}, so body.embedding would never train; raise plan.epochs, or set plan.unfreeze=0."
     recipe, given = started("plan.epochs=3.5", "plan.tune_lm=0")
-    assert not Run(recipe, tmp_path / "longer", init=given).prepared.warnings
+    longer = Run(recipe, tmp_path / "longer", init=given).prepared
+    assert not [one for one in longer.warnings if one.startswith("plan.unfreeze")]

@@ -340,7 +340,7 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     """
     from regard.checks.adapters import FILES, OWN_FILES
     from regard.config import override
-    from regard.data.fields import LabelField, TagsField
+    from regard.data.fields import EntityTags, LabelField, TagsField
     from regard.data.labelled import check_labels
     from regard.data.sources import Lines
 
@@ -357,9 +357,25 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     own = override(replace(own, train=data, valid=data, test=""), [f"{key}={name}" for key, name in named.items()], {})
     examples: Sequence[Any] = own.load().valid  # of pairs with numbers, training reads those that belong together
     classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
-    if classes is not None and not isinstance(classes, TagsField):
+    if isinstance(classes, EntityTags):
+        _check_tags(data, [tag for one in examples for tag in one.tags], classes.names)
+    elif classes is not None and not isinstance(classes, TagsField):
         check_labels(data, own.columns, classes.names)
     return examples
+
+
+def _check_tags(data: str, tags: "Sequence[str]", known: "Sequence[str]") -> None:
+    """Print the tags of a file that the model cannot predict; if it can predict none, refuse the file."""
+    unseen = [tag for tag in tags if tag not in known]
+    listed = ", ".join(sorted(set(unseen))[:8]) + ", …" * (len(set(unseen)) > 8)
+    if unseen and len(unseen) == len(tags):
+        cure = f"give a file with tags such as {', '.join(known[:3])}, or name their column with data.column=N"
+        raise UserError(f"--data {data}: the model can predict none of its tags ({listed}); {cure}.")
+    if unseen:
+        notice(
+            f"{data}: {len(unseen):,} of {len(tags):,} words have tags that the model cannot predict ({listed}); they "
+            "count as mistakes, but not in the loss"
+        )
 
 
 def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[Any]]":

@@ -109,7 +109,10 @@ def read_conll(path: str | Path, column: int | Literal["last"] = "last") -> Iter
         columns = columns or len(cells)
         if len(cells) != columns or columns < 2:
             expected = f"{columns} columns as on the first line" if columns > 1 else "a word and its tag"
-            raise UserError(f"{path}, line {number}: {len(cells)} columns, {line[:40]!r}; expected {expected}.")
+            texts = "\t" in line and any(" " in cell.strip() for cell in line.split("\t"))
+            found = "a column has several words" if texts else f"{len(cells)} columns"
+            form = "each word is on a line of its own, with its tag, and a blank line is between sentences"
+            raise UserError(f"{path}, line {number}: {found}, {line[:40]!r}; expected {expected}: {form}.")
         if column != "last" and column > columns:
             raise UserError(f"data.column={column}: {path} has {columns} columns; give a number up to {columns}.")
         tag = cells[-1 if column == "last" else column - 1]
@@ -141,7 +144,8 @@ def _names_entities(files: Mapping[str, Sequence[Sentence]]) -> bool:
         for one in sentences:
             for tag, line in zip(one.tags, one.lines):
                 if tag in strange:
-                    found = f'"{tag}" is no tag of a scheme such as IOB2, but most tags are (such tags: {words})'
+                    legal = min(counts.keys() - strange.keys())
+                    found = f'"{tag}" is no tag of a scheme, as "{legal}" is; {words:,} words have no such tag'
                     cure = f"write {OUTSIDE}, or a tag such as B-PER, or name another column with data.column=N"
                     raise UserError(f"{path}, line {line}: {found}; {cure}.")
     return bool(counts)

@@ -36,7 +36,7 @@ class SpelledText(InputText):
 
     extractor: Tokenizer | None = None  # the tokenizer of an extractor
     pieces: int = 0  # ids of a word that the extractor reads, at most
-    known: float | None = None  # the fraction of the training words that have a known token of the extractor; not saved
+    known: float | None = None  # the fraction of the training words whose tokens the extractor all knows; not saved
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
     @classmethod
@@ -71,8 +71,8 @@ class SpelledText(InputText):
         if tokenizer is None or characters:
             return replace(self, pieces=characters)
         words = {word for text in texts for word in text.split()}
-        found, unknown = _pieces(tokenizer, words).values(), {tokenizer.special_tokens.unk}
-        most, known = max(map(len, found), default=1), sum(not unknown.issuperset(ids) for ids in found)
+        found, unknown = _pieces(tokenizer, words).values(), tokenizer.special_tokens.unk
+        most, known = max(map(len, found), default=1), sum(bool(ids) and unknown not in ids for ids in found)
         return replace(
             self, extractor=tokenizer, pieces=max(1, min(most, MOST_PIECES)), known=known / max(len(words), 1)
         )

@@ -228,7 +228,8 @@ def find_type(config: ModelConfig) -> str:
     if not differences:
         name = next((name for name, kind in MODELS.items() if kind is type(body)), type(body).__name__)
         raise UserError(f"model={name}: no public checkpoint type has such a model; only Transformers can be exported")
-    closest = min(differences, key=lambda kind: len(differences[kind]))
+    # Of types with as many differences, one with another head: it is easier to train than another body.
+    closest = min(differences, key=lambda kind: (len(differences[kind]), -" ".join(differences[kind]).count("head.")))
     lacking = ", ".join(differences[closest])
     raise UserError(f"no public type has this model: {closest}, the nearest, has no {lacking}; train one without it")
 

@@ -95,13 +95,12 @@ class PublicHead:
         return {name if name in self.names else self.prefix + name: tensor for name, tensor in tensors.items()}
 
     def unsupported(self, head: Any) -> list[str]:
-        """The settings of a head of ours, as name=value, that this head cannot have."""
+        """The settings of a head of ours, as name=value, that this head cannot have, and the values that it has."""
         if type(head) is not type(self.config):
             return [f"head={next((name for name, kind in HEADS.items() if kind is type(head)), head.predicts)}"]
         differ = [name for name in ("pool", "hidden", "inner", "bias") if name in _settings(head)]
-        return [
-            f"head.{name}={getattr(head, name)}" for name in differ if getattr(head, name) != getattr(self.config, name)
-        ]
+        values = [(name, getattr(head, name), getattr(self.config, name)) for name in differ]
+        return [f"head.{name}={ours} (but {theirs})" for name, ours, theirs in values if ours != theirs]
 
 
 def _settings(head: Any) -> set[str]:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from regard import verbs
 from regard.answer_scores import exact
+from regard.data.answers import windows
 from regard.data.example import Choice, Question, RatedPair, RatedText
 from regard.data.fields import TextField
-from regard.data.joined import inputs_of
+from regard.data.joined import cut_longest, inputs_of
 from regard.models import reads_whole
 from regard.verbs import Loaded
 from regard.verbs.answering import answer
@@ -20,6 +21,7 @@ from regard.verbs.labelling import choose, rate
 from regard.verbs.neighbours import neighbours, word_table
 
 LONGEST = 80  # characters of an excerpt
+PICTURED = 600  # characters of an example that has more than a text, such as tags: a page grows with their square
 OPENING = 3  # words of an example that are the prompt
 LENGTH = 160  # tokens of an answer
 TEMPERATURE = 0.8
@@ -48,25 +50,41 @@ class Answer(NamedTuple):
 def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
     """Texts of the first few examples that the model can read; a text that is too long is cut.
 
-    A text of several parts is a tuple of them; of several choices, it has the right one.
+    A text of several parts is a tuple of them; of several choices, it has the right one. Of a passage it has the first
+    window with the answer, or the first of all.
     """
     name = next((name for name, each in model.fields.items() if isinstance(each, TextField)), None)
     if name is None or model.reads_images:
         return []
     if model.joined_text is not None:
-        right = [one.label if model.predicts("choice") else 0 for one in examples[:most]]
-        return [tuple(inputs_of(getattr(one, name))[place][:2]) for one, place in zip(examples, right)]
+        some = examples[:most]
+        if model.predicts("span"):
+            read = windows(model.fields, some, model.data, model.longest)
+            some = [next((one for one in parts if one.answers), parts[0]) for parts in read]
+        right = [one.label if model.predicts("choice") else 0 for one in some]
+        return [_cut_parts(inputs_of(getattr(one, name))[place][:2]) for one, place in zip(some, right)]
     alone = len(model.fields) - len(model.task.made) == 1
     values = (getattr(one, name) for one in examples)
     texts = (value if isinstance(value, str) else value[0] for value in values)  # of several texts, the first
-    found = (_readable(model, excerpt(text) if alone else text) for text in texts)
+    found = (_readable(model, excerpt(text) if alone else _cut(text, PICTURED)) for text in texts)
     return list(islice((text for text in found if _enough(model, text)), most))
 
 
 def excerpt(text: str) -> str:
     """The beginning of the longest line of a text."""
-    line = max(text.splitlines(), key=len, default="").strip()
-    return line if len(line) <= LONGEST else line[:LONGEST].rpartition(" ")[0] or line[:LONGEST]
+    return _cut(max(text.splitlines(), key=len, default=""), LONGEST)
+
+
+def _cut(text: str, most: int) -> str:
+    """The first words of a text, at most so many characters."""
+    text = text.strip()
+    return text if len(text) <= most else text[:most].rpartition(" ")[0] or text[:most]
+
+
+def _cut_parts(parts: Sequence[str]) -> tuple[str, ...]:
+    """The parts of a text without their ends, so that a page can picture them; the longest is cut first."""
+    kept = cut_longest([[*range(len(part))] for part in parts], PICTURED)
+    return tuple(_cut(part, len(places)) for part, places in zip(parts, kept))
 
 
 def _readable(model: Loaded, text: str) -> str:

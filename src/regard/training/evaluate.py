@@ -137,7 +137,12 @@ def _sum_terms(
     lanes = _lanes(model, examples, batch_tokens, objective.corruption(model.fields))
     for found, number in share(lanes, work):
         sums, counts = _added(sums, found), _added(counts, number)
-    if not counts or not any(counts.values()):
+    if not any(counts.values()):
+        if objective.compares_rows:
+            raise UserError(
+                f"no pair has another one, of other texts, in its batch of {batch_tokens} tokens, and so nothing to be "
+                "compared with; give shorter texts, or a larger batch."
+            )
         raise UserError("the examples have nothing to predict: a text needs two tokens; give longer ones.")
     return sums, counts
 

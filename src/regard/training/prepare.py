@@ -28,9 +28,9 @@ from regard.data.fields import (
     running_field,
 )
 from regard.data.flat import Flat
-from regard.data.joined import texts_of_a_row
+from regard.data.joined import JoinedText, texts_of_a_row
 from regard.data.related import SeparateTexts, SimilarityField
-from regard.data.spelled import field_kinds
+from regard.data.spelled import SpelledText, field_kinds
 from regard.data.streams import (
     Book,
     RunningText,
@@ -62,6 +62,7 @@ from regard.training.parallel import ALONE, Ranks
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
 MANY_LONG = 0.05  # the part of the training examples that is too long; if it is larger, a warning
+MANY_UNKNOWN, READ = 0.05, 1000  # the part of the tokens that a given model does not know; examples that are counted
 ABSENT = {  # what metrics need that data may not have, and what to do then
     "tags": "the tags name no entities, as B-PER does; if they should, name another column with data.column=N",
     "predictions": "the pairs have no numbers; if they have, give data.number=COLUMN data.least=N",
@@ -223,6 +224,7 @@ def prepare(
             *doubts,
             *_warnings(recipe, config, corpus, running=not isinstance(batches, Batches)),
             *(_too_long(recipe, config, batches, cut) if isinstance(batches, Batches) else ()),
+            *(_unknown(fields, corpus.train[:READ]) if given and isinstance(batches, Batches) else ()),
         ),
     )
 
@@ -353,6 +355,21 @@ def _too_long(recipe: Recipe, config: ModelConfig, batches: Batches, cut: int) -
             most, cure = f"more tokens than plan.batch_tokens={budget}", "raise it, or shorten their texts"
         found = f"{batches.dropped:,} of {batches.rows:,} training examples have {most}"
         yield f"{found}, and are left out; {cure}."
+
+
+def _unknown(fields: Mapping[str, Field], examples: Sequence[Any]) -> Iterator[str]:
+    """A warning if many tokens of the training texts are not in the vocabulary of a given model."""
+    for name, field in fields.items():
+        if not isinstance(field, TextField) or isinstance(field, SpelledText):  # an extractor tells it of words
+            continue
+        values = [getattr(example, name) for example in examples]
+        joined = field.texts if isinstance(field, JoinedText) else tuple
+        texts = [text for value in values for text in ([value] if isinstance(value, str) else joined(value))]
+        ids = [token for text in field.tokenizer.encode_batch(texts) for token in text]
+        part = sum(token == field.tokenizer.special_tokens.unk for token in ids) / max(len(ids), 1)
+        if part > MANY_UNKNOWN:
+            found = f"{part:.0%} of the tokens of the training texts are not in the vocabulary of the model of from="
+            yield f"{found}; start from one of such texts, or of data.tokens=byte-bpe, which knows every character."
 
 
 def _windows(

@@ -18,6 +18,7 @@ from regard.objectives.word_pairs import (
     NegativeSampling,
     Noise,
     definition,
+    input_rates,
     kept_fraction,
     make_blocks,
     total_loss,
@@ -56,6 +57,12 @@ def test_an_update_is_a_step_along_the_gradient_of_the_definition(model: str, ob
     torch.testing.assert_close(total_loss(logits, targets), sum(losses).detach(), atol=1e-9, rtol=0)
     for was, now, slope in zip(before, (built.embedding.weight, built.output), expected):
         torch.testing.assert_close(now.detach(), was - 0.1 * slope, atol=1e-9, rtol=0)
+
+
+def test_words_that_are_read_often_have_a_lower_rate() -> None:
+    """The word 5 is read twice, with the weights 6 and 10; 6 once, with 1; 0 has no prediction."""
+    inputs, total = torch.tensor([[5, 6], [0, 5]]), torch.tensor([[[2.0, 4.0], [1.0, 0.0]], [[0.0, 0.0], [9.0, 1.0]]])
+    assert input_rates(inputs, total, 7, 0.5)[..., 0].tolist() == [[0.25, 0.5], [0.5, 0.25]]
 
 
 def test_the_loss_of_one_prediction_is_the_formula() -> None:
@@ -141,6 +148,27 @@ def test_words_of_one_topic_become_near(text: Path, tmp_path: Path, settings: tu
     cosines = vectors @ vectors.mT
     assert cosines[same].mean() > cosines[~same].mean() + 0.3
     assert not table.module.vectors[:5].any()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("objective.window=10", "objective.negatives=15", "plan.rate=0.025"),
+        ("objective=hierarchical", "plan.rate=0.05"),
+        ("plan.rate=0.1",),
+    ],
+    ids=["negatives", "tree", "rate"],
+)
+def test_passages_that_repeat_their_words_are_trained(settings: tuple[str, ...], tmp_path: Path) -> None:
+    """Each line repeats twenty words of 2,000, so that one update changes the same rows many times."""
+    random = np.random.default_rng(0)
+    lines = (random.choice(random.integers(2000, size=20), 200) for _ in range(300))
+    (tmp_path / "text.txt").write_text("".join(" ".join(f"w{word}" for word in line) + "\n" for line in lines))
+    recipe = word2vec(tmp_path / "text.txt", "model.width=100", *settings, "plan.epochs=2", "plan.batch_tokens=10000")
+    run = Run(recipe, tmp_path / "run")
+    losses = [float(step.total) for step in run.trainer.steps(0)]
+    assert losses[-1] < losses[0] < 20
+    assert run.model.vectors.norm(dim=1).max() < 20
 
 
 def test_a_resumed_run_has_equal_bits(text: Path, tmp_path: Path) -> None:

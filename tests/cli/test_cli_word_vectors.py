@@ -71,6 +71,13 @@ def test_vectors_that_diverge_are_not_saved(regard, corpus: Path, steps: int, me
     assert [path.name for path in Path("run/steps").iterdir()] == ["000000"]
 
 
+def test_a_loss_that_grows_tenfold_is_divergence(regard, corpus: Path) -> None:
+    settings = [f"data.train={corpus}", "model.width=6", "plan.steps=12", "plan.rate=10", "plan.schedule=constant"]
+    said = regard("train", "word2vec", "model=cbow", *settings, "plan.batch_tokens=100", "--out", "run")
+    assert said.code == 2
+    assert re.search(r"training diverged: the loss is [0-9.]+e\+\d+; lower plan.rate \(10\)", said.err)
+
+
 def test_words_are_added_and_those_of_the_question_are_no_answers(regard, vectors: Path) -> None:
     (found,) = [json.loads(regard("neighbours", vectors, "king", "-", "man", "+", "woman", "--json", "--top", 2).out)]
     assert found["question"] == "king - man + woman"

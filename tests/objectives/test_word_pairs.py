@@ -124,13 +124,13 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def word2vec(text: Path, *settings: str) -> Recipe:
+def word2vec(text: Path, *settings: str, name: str = "word2vec") -> Recipe:
     own = [f"data.train={text}", "model.width=32", "plan.batch_tokens=500", "plan.rate=0.1"]
     own += [] if any(one.startswith("plan.steps") for one in settings) else ["plan.epochs=2"]
     stated = (
         [*settings[:1], *own, *settings[1:]] if settings and settings[0].startswith("model=") else [*own, *settings]
     )
-    return change(find_recipe("word2vec"), stated, KINDS)
+    return change(find_recipe(name), stated, KINDS)
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -194,18 +194,24 @@ def test_a_resumed_run_has_equal_bits(text: Path, tmp_path: Path) -> None:
         ("a b", ("objective.workers=0",), "objective.workers=0: give a number from 1"),
         ("a b", ("model.width=0",), "model.width=0: give 1 or more"),
         ("a b", ("objective=teacher",), "objective=teacher: does not fit"),
-        ("a b", ("model=glove",), "objective=negative: does not fit|objective.x"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
     content: str, settings: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").write_text(content)
-    if settings == ("model=glove",):  # a model that learns in another way gets its own objective
-        assert type(word2vec(tmp_path / "text.txt", *settings).objective).__name__ == "GloveSquares"
-        return
     with pytest.raises(UserError, match=message):
         Run(word2vec(tmp_path / "text.txt", *settings), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "other"),
+    [("word2vec", "glove", "glove"), ("glove", "skipgram", "word2vec"), ("glove", "cbow", "word2vec")],
+)
+def test_a_model_of_another_recipe_is_refused(name: str, model: str, other: str) -> None:
+    """Each recipe has the rate of its own trainer."""
+    with pytest.raises(UserError, match=f"model={model}: the plan of {name} .* regard train {other} model={model}"):
+        change(find_recipe(name), [f"model={model}"], KINDS)
 
 
 @pytest.mark.parametrize("kind", ["objective=negative", "objective=hierarchical", "model=glove"])
@@ -213,7 +219,8 @@ def test_what_cannot_be_trained_is_refused(
 def test_tiny_texts_are_trained(content: str, kind: str, tmp_path: Path) -> None:
     """One line; one word that is repeated, whose only noise is itself; two words: nothing diverges."""
     (tmp_path / "text.txt").write_text(content)
-    list(Run(word2vec(tmp_path / "text.txt", kind, "data.min_count=1"), tmp_path / "run"))
+    name = "glove" if kind == "model=glove" else "word2vec"
+    list(Run(word2vec(tmp_path / "text.txt", kind, "data.min_count=1", name=name), tmp_path / "run"))
     assert load(tmp_path / "run").module.vectors.abs().max() < 100
 
 

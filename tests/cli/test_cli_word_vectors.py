@@ -96,6 +96,8 @@ def test_words_are_added_and_those_of_the_question_are_no_answers(regard, vector
         (["king", "+"], "a word is missing at the end"),
         (["xyzzy"], "xyzzy: not one of the 7 words that have vectors; no word is spelt like it"),
         (["kinf"], "kinf: not one of the 7 words that have vectors; nearest spellings: king"),
+        (["king-man+woman"], "words that have vectors; put spaces around + and -: king - man + woman."),
+        (["king-mzn"], "king-mzn: not one of the 7 words that have vectors; nearest spellings: king"),
         (["king", "-", "KING"], "'king - KING': its vector is zero, which no word is near to; ask for other words"),
         (["x" * 10_000], f"error: {'x' * 80}: not one of the 7 words"),
         ([], "give a word"),
@@ -106,6 +108,12 @@ def test_a_question_that_is_none_is_refused(regard, vectors: Path, question: lis
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_spelling_that_differs_in_case_comes_first(regard, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("IRA 1 0\nIreland 0 1\nIrelands 1 1\nIRELAND's 2 1\n")
+    said = regard("neighbours", tmp_path / "names.txt", "IRELAND")
+    assert "nearest spellings: Ireland, Irelands, IRELAND's." in said.err
 
 
 def test_cosines_of_very_large_and_very_small_numbers(regard, tmp_path: Path) -> None:
@@ -195,6 +203,8 @@ def test_a_model_without_static_vectors_has_no_neighbours(regard, language: Path
     assert said.code == 2
     assert "this is a language model, which has no static word vectors; give a sentence" in said.err
     assert f"regard neighbours {language} '… *a* …' --text FILE" in said.err
+    marked = regard("neighbours", language, "a *b* c").err
+    assert f"regard neighbours {language} 'a *b* c' --text FILE" in marked
     assert "give --to transformers or ctranslate2" in regard("export", language, "v.txt", "--to", "word2vec").err
 
 

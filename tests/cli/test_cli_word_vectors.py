@@ -116,6 +116,15 @@ def test_a_spelling_that_differs_in_case_comes_first(regard, tmp_path: Path) -> 
     assert "nearest spellings: Ireland, Irelands, IRELAND's." in said.err
 
 
+def test_the_number_of_words_that_a_file_cannot_give_is_told(regard, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("paris 1 0\nnew york 0 1\nrome 1 1\n")
+    said = regard("neighbours", tmp_path / "names.txt", "paris")
+    assert said.code == 0
+    assert "names.txt: skipped 1 of its 3 words, with a space in them or empty; write new_york" in said.err
+    (tmp_path / "names.txt").write_text("paris 1 0\nrome 1 1\nrome 2 1\n")
+    assert not regard("neighbours", tmp_path / "names.txt", "paris").err
+
+
 def test_cosines_of_very_large_and_very_small_numbers(regard, tmp_path: Path) -> None:
     (tmp_path / "sizes.txt").write_text("large 3e38 3e38\nother 3e38 0\nsmall 1e-30 1e-30\n")
     found = json.loads(regard("neighbours", tmp_path / "sizes.txt", "large", "--json").out)["neighbours"]

@@ -281,6 +281,12 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     for name in stated if "data" not in stated else ():
         if name.startswith("data.") and (other := _recipe_with(name.removeprefix("data."), recipe, kinds)):
             raise UserError(f"{name}={stated[name]}: {recipe.name} has no such setting; use: regard train {other}")
+    objective = stated.get("objective")
+    if objective not in (None, *kinds["objective"]) and not stated.keys() & {"data", "model"}:
+        table, own = kinds["objective"], [kinds["task"][name] for name in recipe.data.tasks]
+        able = {name: kind for name, kind in table.items() if any(can_train(kind, each) for each in own)}
+        fitting = [name for name, kind in able.items() if kind.learns_by == recipe.model.learns_by]
+        raise UserError(f"objective={objective}: no such choice.{nearest(str(objective), fitting)}")
     settings = [*family_settings(recipe, stated, kinds), *settings]
     stated = dict(setting.partition("=")[::2] for setting in settings)
     if recipe.head is None and "head" not in stated and any(name.startswith("head.") for name in stated):

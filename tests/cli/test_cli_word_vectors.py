@@ -61,7 +61,7 @@ def test_glove_is_trained_without_a_report_of_what_it_lacks(regard, corpus: Path
     assert regard("train", "glove", f"data.train={corpus}", "--dry-run").code == 0
 
 
-@pytest.mark.parametrize(("steps", "message"), [(1, "output: 72 of its 102 numbers are NaN"), (3, "the loss is nan")])
+@pytest.mark.parametrize(("steps", "message"), [(1, "output: 18 of its 102 numbers are NaN"), (3, "the loss is nan")])
 def test_vectors_that_diverge_are_not_saved(regard, corpus: Path, steps: int, message: str) -> None:
     settings = [f"data.train={corpus}", "model.width=6", f"plan.steps={steps}", "plan.rate=1e30"]
     said = regard("train", "word2vec", *settings, "plan.batch_tokens=100", "--out", "run")
@@ -69,6 +69,13 @@ def test_vectors_that_diverge_are_not_saved(regard, corpus: Path, steps: int, me
     assert f"training diverged: {message}" in said.err
     assert "lower plan.rate (1e+30)" in said.err
     assert [path.name for path in Path("run/steps").iterdir()] == ["000000"]
+
+
+def test_a_loss_that_grows_tenfold_is_divergence(regard, corpus: Path) -> None:
+    settings = [f"data.train={corpus}", "model.width=6", "plan.steps=12", "plan.rate=10", "plan.schedule=constant"]
+    said = regard("train", "word2vec", "model=cbow", *settings, "plan.batch_tokens=100", "--out", "run")
+    assert said.code == 2
+    assert re.search(r"training diverged: the loss is [0-9.]+e\+\d+; lower plan.rate \(10\)", said.err)
 
 
 def test_words_are_added_and_those_of_the_question_are_no_answers(regard, vectors: Path) -> None:
@@ -89,6 +96,8 @@ def test_words_are_added_and_those_of_the_question_are_no_answers(regard, vector
         (["king", "+"], "a word is missing at the end"),
         (["xyzzy"], "xyzzy: not one of the 7 words that have vectors; no word is spelt like it"),
         (["kinf"], "kinf: not one of the 7 words that have vectors; nearest spellings: king"),
+        (["king-man+woman"], "words that have vectors; put spaces around + and -: king - man + woman."),
+        (["king-mzn"], "king-mzn: not one of the 7 words that have vectors; nearest spellings: king"),
         (["king", "-", "KING"], "'king - KING': its vector is zero, which no word is near to; ask for other words"),
         (["x" * 10_000], f"error: {'x' * 80}: not one of the 7 words"),
         ([], "give a word"),
@@ -99,6 +108,21 @@ def test_a_question_that_is_none_is_refused(regard, vectors: Path, question: lis
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_spelling_that_differs_in_case_comes_first(regard, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("IRA 1 0\nIreland 0 1\nIrelands 1 1\nIRELAND's 2 1\n")
+    said = regard("neighbours", tmp_path / "names.txt", "IRELAND")
+    assert "nearest spellings: Ireland, Irelands, IRELAND's." in said.err
+
+
+def test_the_number_of_words_that_a_file_cannot_give_is_told(regard, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("paris 1 0\nnew york 0 1\nrome 1 1\n")
+    said = regard("neighbours", tmp_path / "names.txt", "paris")
+    assert said.code == 0
+    assert "names.txt: skipped 1 of its 3 words, with a space in them or empty; write new_york" in said.err
+    (tmp_path / "names.txt").write_text("paris 1 0\nrome 1 1\nrome 2 1\n")
+    assert not regard("neighbours", tmp_path / "names.txt", "paris").err
 
 
 def test_cosines_of_very_large_and_very_small_numbers(regard, tmp_path: Path) -> None:
@@ -188,6 +212,8 @@ def test_a_model_without_static_vectors_has_no_neighbours(regard, language: Path
     assert said.code == 2
     assert "this is a language model, which has no static word vectors; give a sentence" in said.err
     assert f"regard neighbours {language} '… *a* …' --text FILE" in said.err
+    marked = regard("neighbours", language, "a *b* c").err
+    assert f"regard neighbours {language} 'a *b* c' --text FILE" in marked
     assert "give --to transformers or ctranslate2" in regard("export", language, "v.txt", "--to", "word2vec").err
 
 

@@ -18,6 +18,7 @@ from regard.objectives.word_pairs import (
     NegativeSampling,
     Noise,
     definition,
+    input_rates,
     kept_fraction,
     make_blocks,
     total_loss,
@@ -56,6 +57,12 @@ def test_an_update_is_a_step_along_the_gradient_of_the_definition(model: str, ob
     torch.testing.assert_close(total_loss(logits, targets), sum(losses).detach(), atol=1e-9, rtol=0)
     for was, now, slope in zip(before, (built.embedding.weight, built.output), expected):
         torch.testing.assert_close(now.detach(), was - 0.1 * slope, atol=1e-9, rtol=0)
+
+
+def test_words_that_are_read_often_have_a_lower_rate() -> None:
+    """The word 5 is read twice, with the weights 6 and 10; 6 once, with 1; 0 has no prediction."""
+    inputs, total = torch.tensor([[5, 6], [0, 5]]), torch.tensor([[[2.0, 4.0], [1.0, 0.0]], [[0.0, 0.0], [9.0, 1.0]]])
+    assert input_rates(inputs, total, 7, 0.5)[..., 0].tolist() == [[0.25, 0.5], [0.5, 0.25]]
 
 
 def test_the_loss_of_one_prediction_is_the_formula() -> None:
@@ -117,13 +124,13 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def word2vec(text: Path, *settings: str) -> Recipe:
+def word2vec(text: Path, *settings: str, name: str = "word2vec") -> Recipe:
     own = [f"data.train={text}", "model.width=32", "plan.batch_tokens=500", "plan.rate=0.1"]
     own += [] if any(one.startswith("plan.steps") for one in settings) else ["plan.epochs=2"]
     stated = (
         [*settings[:1], *own, *settings[1:]] if settings and settings[0].startswith("model=") else [*own, *settings]
     )
-    return change(find_recipe("word2vec"), stated, KINDS)
+    return change(find_recipe(name), stated, KINDS)
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -141,6 +148,27 @@ def test_words_of_one_topic_become_near(text: Path, tmp_path: Path, settings: tu
     cosines = vectors @ vectors.mT
     assert cosines[same].mean() > cosines[~same].mean() + 0.3
     assert not table.module.vectors[:5].any()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("objective.window=10", "objective.negatives=15", "plan.rate=0.025"),
+        ("objective=hierarchical", "plan.rate=0.05"),
+        ("plan.rate=0.1",),
+    ],
+    ids=["negatives", "tree", "rate"],
+)
+def test_passages_that_repeat_their_words_are_trained(settings: tuple[str, ...], tmp_path: Path) -> None:
+    """Each line repeats twenty words of 2,000, so that one update changes the same rows many times."""
+    random = np.random.default_rng(0)
+    lines = (random.choice(random.integers(2000, size=20), 200) for _ in range(300))
+    (tmp_path / "text.txt").write_text("".join(" ".join(f"w{word}" for word in line) + "\n" for line in lines))
+    recipe = word2vec(tmp_path / "text.txt", "model.width=100", *settings, "plan.epochs=2", "plan.batch_tokens=10000")
+    run = Run(recipe, tmp_path / "run")
+    losses = [float(step.total) for step in run.trainer.steps(0)]
+    assert losses[-1] < losses[0] < 20
+    assert run.model.vectors.norm(dim=1).max() < 20
 
 
 def test_a_resumed_run_has_equal_bits(text: Path, tmp_path: Path) -> None:
@@ -168,18 +196,24 @@ def test_a_resumed_run_has_equal_bits(text: Path, tmp_path: Path) -> None:
         ("a b", ("objective.workers=0",), "objective.workers=0: give a number from 1"),
         ("a b", ("model.width=0",), "model.width=0: give 1 or more"),
         ("a b", ("objective=teacher",), "objective=teacher: does not fit"),
-        ("a b", ("model=glove",), "objective=negative: does not fit|objective.x"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
     content: str, settings: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").write_text(content)
-    if settings == ("model=glove",):  # a model that learns in another way gets its own objective
-        assert type(word2vec(tmp_path / "text.txt", *settings).objective).__name__ == "GloveSquares"
-        return
     with pytest.raises(UserError, match=message):
         Run(word2vec(tmp_path / "text.txt", *settings), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "other"),
+    [("word2vec", "glove", "glove"), ("glove", "skipgram", "word2vec"), ("glove", "cbow", "word2vec")],
+)
+def test_a_model_of_another_recipe_is_refused(name: str, model: str, other: str) -> None:
+    """Each recipe has the rate of its own trainer."""
+    with pytest.raises(UserError, match=f"model={model}: the plan of {name} .* regard train {other} model={model}"):
+        change(find_recipe(name), [f"model={model}"], KINDS)
 
 
 @pytest.mark.parametrize("kind", ["objective=negative", "objective=hierarchical", "model=glove"])
@@ -187,7 +221,8 @@ def test_what_cannot_be_trained_is_refused(
 def test_tiny_texts_are_trained(content: str, kind: str, tmp_path: Path) -> None:
     """One line; one word that is repeated, whose only noise is itself; two words: nothing diverges."""
     (tmp_path / "text.txt").write_text(content)
-    list(Run(word2vec(tmp_path / "text.txt", kind, "data.min_count=1"), tmp_path / "run"))
+    name = "glove" if kind == "model=glove" else "word2vec"
+    list(Run(word2vec(tmp_path / "text.txt", kind, "data.min_count=1", name=name), tmp_path / "run"))
     assert load(tmp_path / "run").module.vectors.abs().max() < 100
 
 

@@ -285,3 +285,10 @@ def test_a_model_that_others_start_from_has_the_plan_of_its_family_and_the_objec
     given = WarmStart(own.model, tokens, objective=own.objective)
     recipe = warm_started(find_recipe("dates"), [], given, "run")[0]
     assert (recipe.plan.steps, recipe.objective) == (1200, find_recipe("dates").objective)
+
+
+def test_an_unknown_objective_is_answered_with_those_that_fit():
+    with pytest.raises(UserError, match=r"^objective=softmax: no such choice\. Known: hierarchical, negative\.$"):
+        change(find_recipe("word2vec"), ["objective=softmax"], KINDS)
+    with pytest.raises(UserError, match=r'^objective=negativ: no such choice\. Did you mean "negative"\?$'):
+        change(find_recipe("word2vec"), ["objective=negativ"], KINDS)

@@ -266,6 +266,10 @@ def test_a_step_is_refused_if_its_loss_or_its_gradient_is_not_finite():
         require_finite(
             Step(7, 1, torch.tensor([math.nan]), torch.tensor(math.nan), ("nll",), 0.5), plan
         )  # word vectors
+    grown = Step(7, 1, torch.tensor([31.0]), torch.tensor(31.0), ("nll",), 0.5)
+    require_finite(grown, plan, 31.0)
+    with pytest.raises(Diverged, match=r"step 7: training diverged: the loss is 31; lower plan.rate \(0.5\)\.$"):
+        require_finite(grown, plan, 30.0)
 
 
 def test_an_optimiser_has_the_settings_of_the_plan_and_only_matrices_decay():

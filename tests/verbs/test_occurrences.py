@@ -151,7 +151,7 @@ def test_the_command_prints_and_draws_them(
     translator: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, page = tmp_path / "lines.txt", tmp_path / "page.html"
-    text.write_text("\n".join([*LINES, "<b> ab"]), encoding="utf-8")
+    text.write_text("\n".join([*(f"  {line} " for line in LINES), "<b> ab"]), encoding="utf-8")
     run = str(translator("word"))
     assert main(["neighbours", run, "cc *ab*", "--text", str(text), "--top", "2", "-o", str(page)]) == 0
     shown = capsys.readouterr().out
@@ -167,5 +167,6 @@ def test_the_command_prints_and_draws_them(
     found = json.loads(capsys.readouterr().out)
     assert found["occurrences"] == 4
     assert set(found["near"][0]) == {"text", "start", "end", "cosine"}
+    assert all(one["text"] == one["text"].strip() for one in found["near"])
     assert main(["neighbours", run, "ab", "-o", str(page)]) == 2
     assert "--text" in capsys.readouterr().err

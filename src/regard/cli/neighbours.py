@@ -69,7 +69,8 @@ def neighbours(
     model = opening.open(run)
     config = model.module.config
     if model.task.head != "words" and not (model.reads_images or config.reads_words or config.numbers):
-        sentence = shlex.quote(f"… *{question[0]}* …")
+        asked = " ".join(question)
+        sentence = shlex.quote(asked if "*" in asked else f"… *{question[0]}* …")
         use = f"give a sentence and a file of sentences: regard neighbours {run} {sentence} --text FILE"
         raise UserError(f"{run}: this is {model.kind}, which has no static word vectors; {use}")
     found = verbs.neighbours(model, question, top)
@@ -91,7 +92,8 @@ def _print_occurrences(model: "Loaded", question: str, text: str, top: int, out:
 
     if out is not None and out.suffix.lower() != ".html":
         raise UserError(f"--out {out}: the page is HTML; end its name in .html.")
-    found = occurrence_neighbours(model, question, [line for line in iterate_lines(text) if line.strip()], top)
+    lines = [line.strip() for line in iterate_lines(text) if line.strip()]
+    found = occurrence_neighbours(model, question, lines, top)
     sections = occurrence_sections(found, str(model.path), text)
     if out is not None:
         save_report(out, f"Occurrences of “{found.query.word}”", sections)

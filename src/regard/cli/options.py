@@ -125,9 +125,13 @@ def opened(
     allow_pickle: bool = False,
 ) -> "Loaded":
     """A run, a public checkpoint or `hf:NAME`, loaded for use."""
+    from regard.cli.console import notice
     from regard.verbs import load
 
-    return load(run, device, precision, long, allow_pickle, download, all_kinds())
+    model = load(run, device, precision, long, allow_pickle, download, all_kinds())
+    for line in model.warnings:
+        notice(f"warning: {line}")
+    return model
 
 
 @dataclass(frozen=True)

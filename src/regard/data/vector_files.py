@@ -15,7 +15,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -69,11 +69,11 @@ class Row:
         return found
 
 
-def read_vectors(path: str | Path) -> tuple[list[str], Vectors]:
-    """All words of a file, each once, and their vectors (N, width)."""
+def read_vectors(path: str | Path, warn: Callable[[str], None] = lambda line: None) -> tuple[list[str], Vectors]:
+    """All words of a file, each once, and their vectors (N, width). `warn` is told how many words are skipped."""
     words: dict[str, None] = {}
     parts, some = list[Vectors](), list[Vectors]()
-    for row in vector_rows(path):
+    for row in vector_rows(path, warn):
         if row.word not in words:
             words[row.word] = None
             some.append(row.vector())
@@ -82,7 +82,7 @@ def read_vectors(path: str | Path) -> tuple[list[str], Vectors]:
     return list(words), np.concatenate([*parts, *([np.stack(some)] if some else [])])
 
 
-def vector_rows(path: str | Path) -> Iterator[Row]:
+def vector_rows(path: str | Path, warn: Callable[[str], None] = lambda line: None) -> Iterator[Row]:
     """The words of a file in order, each with as many numbers as the first; the file is never in memory as a whole.
 
     Raises a UserError if the count or the width is not that of the first line, or the file ends too early.
@@ -115,6 +115,9 @@ def vector_rows(path: str | Path) -> Iterator[Row]:
     if count is not None and found != count:
         cure = "fetch the file again, or correct its first line"
         raise UserError(f"{path}: its first line says {count} words, but the file has {found}; {cure}.")
+    if given < found:
+        skipped = f"skipped {found - given:,} of its {found:,} words, with a space in them or empty"
+        warn(f"{path}: {skipped}; write new_york for new york.")
 
 
 def _is_binary(ahead: bytes, width: int) -> bool:

@@ -31,6 +31,11 @@ MOST_WORDS = 512  # centres of one update
 # less for vectors below the width WIDE. With 8, updates of WikiText-2 have 512 centres, and its loss is that of smaller
 # updates. Vocabularies of some dozen words diverge from about 5 on if objective.sample=0 keeps all of the text.
 MOST_CHANGE, WIDE = 8.0, 100
+# The largest rate × Σ total of a word that skip-gram reads in one update. A passage repeats its words, so that the
+# product reaches 40 at the default settings; from 8 on, vectors of WikiText-2 grow to several times their usual length.
+# Also the largest rate × weight of a noise word in one block.
+MOST_SUM = 4.0
+LEAST_READ = 1e-3  # the smallest part of a text that the sub-sampling may leave
 # All centres change the root of a Huffman tree, but in many directions, so the root is counted as if a part of them
 # changed it. The part was tried out on small texts: it makes blocks of 4 to 52 centres.
 ROOT_SHARE = 1 / 4
@@ -58,6 +63,8 @@ class Targets(NamedTuple):
 
 class TargetTable(Protocol):
     """What a prediction is compared with: noise, or the nodes of a tree."""
+
+    weight: float  # the largest weight of a comparison
 
     def targets(self, centres: Tensor, pairs: Tensor, random: np.random.Generator) -> Targets:
         """The targets of blocks; `pairs` (B, X, T) is 1 where x predicts centre t."""
@@ -146,7 +153,7 @@ class Noise:
 
     def __init__(self, counts: Ids, negatives: int) -> None:
         self._cumulated = np.cumsum(counts.astype(np.float64) ** 0.75)
-        self._negatives, self._weight = negatives, negatives / NEGATIVES
+        self._negatives, self.weight = negatives, negatives / NEGATIVES
 
     def draw(self, shape: tuple[int, ...], random: np.random.Generator) -> Ids:
         """Words of the noise."""
@@ -156,7 +163,7 @@ class Noise:
     def targets(self, centres: Tensor, pairs: Tensor, random: np.random.Generator) -> Targets:
         drawn = torch.from_numpy(self.draw((len(centres), NEGATIVES), random)).to(centres.device)  # (B, N)
         differ = (centres[:, :, None] != drawn[:, None]).to(pairs)  # (B, T, N)
-        negative = (pairs @ differ).mul_(self._weight)  # (B, X, N)
+        negative = (pairs @ differ).mul_(self.weight)  # (B, X, N)
         positive = torch.cat([pairs, torch.zeros_like(negative)], -1)
         return Targets(torch.cat([centres, drawn], 1), positive, torch.cat([pairs, negative], -1))
 
@@ -165,11 +172,13 @@ class Noise:
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         negative = [F.logsigmoid(-output[word] @ predictor) for word in noise if word != centre]
-        return -F.logsigmoid(output[centre] @ predictor) - self._weight * sum(negative, predictor.new_zeros(()))
+        return -F.logsigmoid(output[centre] @ predictor) - self.weight * sum(negative, predictor.new_zeros(()))
 
 
 class HuffmanTree:
     """The Huffman tree of words by their counts: frequent words have short paths. Node n is row n of `output`."""
+
+    weight = 1.0
 
     def __init__(self, counts: Ids) -> None:
         self.paths = _huffman_paths(counts)
@@ -247,7 +256,8 @@ def make_blocks(words: Ids, lines: Ids, reach: Ids, block: int, window: int) -> 
 def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | None, rate: float) -> Tensor:
     """One step of gradient descent on the loss of blocks, in place; returns the logits (B, X, O) before it.
 
-    `mean` (B, X, I) is the second result of `model.pairs`.
+    `mean` (B, X, I) is the second result of `model.pairs`. Without it, words that are read often have a lower rate
+    (`input_rates`).
     """
     width = model.output.shape[1]
     inputs, outputs = blocks.inputs.flatten(), targets.outputs.flatten()
@@ -255,16 +265,25 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
     predictors = read if mean is None else mean @ read  # (B, X, D)
     compared = model.output.index_select(0, outputs).view(*targets.outputs.shape, width)  # (B, O, D)
     logits = predictors @ compared.mT
-    slopes = torch.addcmul(targets.positive, targets.total, logits.sigmoid(), value=-1).mul_(rate)  # (B, X, O)
-    changes = slopes @ compared  # (B, X, D)
-    if mean is not None:
-        changes = blocks.near @ changes  # (B, I, D)
+    slopes = torch.addcmul(targets.positive, targets.total, logits.sigmoid(), value=-1)  # (B, X, O)
+    if mean is None:
+        changes = (slopes * input_rates(blocks.inputs, targets.total, len(model.output), rate)) @ compared  # (B, I, D)
+    else:
+        changes = blocks.near @ (slopes * rate @ compared)
+    slopes *= rate
     model.output.index_add_(0, outputs, (slopes.mT @ predictors).view(-1, width))
     model.embedding.weight.index_add_(0, inputs, changes.view(-1, width))
     return logits
 
 
-LEAST_READ = 1e-3  # the smallest part of a text that the sub-sampling may leave
+def input_rates(inputs: Tensor, total: Tensor, size: int, rate: float) -> Tensor:
+    """The rates (B, I, 1) of the words that are read, of `size` words: at most `MOST_SUM` / Σ total of a word.
+
+    All changes of a word's row follow from its value before the update, so that the row overshoots if they are many.
+    """
+    words = inputs.flatten()
+    sums = total.new_zeros(size).index_add_(0, words, total.sum(2).flatten()).index_select(0, words)
+    return (MOST_SUM / sums).clamp_(max=rate).view(*inputs.shape, 1)
 
 
 class PairTrainer(SharedTrainer):
@@ -283,9 +302,10 @@ class PairTrainer(SharedTrainer):
             why = f"leaves less than {LEAST_READ:.1%} of the text to learn from"
             raise UserError(f"objective.sample={objective.sample:g}: {why}; raise it, or give 0.")
         share = self._table.largest_share(read / read.sum())
-        change = plan.rate * (objective.window + 1) * share  # of a row, for each centre
-        words = max(1, int(min(MOST_WORDS, MOST_CHANGE * min(1, model.output.shape[1] / WIDE) / change)))
-        self._block = min(objective.block, words)
+        change = plan.rate * (objective.window + 1)  # of a row, for each centre that it is compared with
+        wide = min(1, model.output.shape[1] / WIDE)
+        words = max(1, int(min(MOST_WORDS, MOST_CHANGE * wide / (change * share))))
+        self._block = max(1, int(min(objective.block, words, MOST_SUM * wide / (change * self._table.weight))))
         self._at_once = words // self._block  # blocks of one update
 
     def state(self) -> dict[str, Tensor]:

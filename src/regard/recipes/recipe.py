@@ -267,9 +267,10 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's.
 
     Of a recipe with families, the settings of the family that the model is of come first (`family_settings`). A model
-    that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so. Metrics
-    of the recipe that do not fit what the model predicts (`model.direction=forward`) are left out, unless stated. A
-    changed setting of the plan that the objective's own trainer does not read is an error.
+    that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so; `model=glove` of
+    word2vec is refused, since another recipe has the plan for it. Metrics of the recipe that do not fit what the model
+    predicts (`model.direction=forward`) are left out, unless stated. A changed setting of the plan that the objective's
+    own trainer does not read is an error.
     """
     stated = dict(setting.partition("=")[::2] for setting in settings)
     if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
@@ -280,6 +281,12 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     for name in stated if "data" not in stated else ():
         if name.startswith("data.") and (other := _recipe_with(name.removeprefix("data."), recipe, kinds)):
             raise UserError(f"{name}={stated[name]}: {recipe.name} has no such setting; use: regard train {other}")
+    objective = stated.get("objective")
+    if objective not in (None, *kinds["objective"]) and not stated.keys() & {"data", "model"}:
+        table, own = kinds["objective"], [kinds["task"][name] for name in recipe.data.tasks]
+        able = {name: kind for name, kind in table.items() if any(can_train(kind, each) for each in own)}
+        fitting = [name for name, kind in able.items() if kind.learns_by == recipe.model.learns_by]
+        raise UserError(f"objective={objective}: no such choice.{nearest(str(objective), fitting)}")
     settings = [*family_settings(recipe, stated, kinds), *settings]
     stated = dict(setting.partition("=")[::2] for setting in settings)
     if recipe.head is None and "head" not in stated and any(name.startswith("head.") for name in stated):
@@ -288,7 +295,13 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
         settings = [*(f"head={name}" for name in heads[:1] if name in kinds["head"]), *settings]
     changed = override(recipe, settings, kinds)
     if "model" in stated and "objective" not in stated and changed.model.learns_by != changed.objective.learns_by:
-        names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
+        learns_by, made = changed.model.learns_by, {name: make() for name, make in kinds["recipe"].items()}
+        alike = {name: one.model for name, one in made.items() if isinstance(one.data, type(recipe.data))}
+        other = next((name for name, model in alike.items() if model.learns_by == learns_by), "")
+        if other and recipe.name in alike and recipe.model.learns_by != "gradients":  # the plan is for one way to learn
+            named = f"model={stated['model']}"
+            raise UserError(f"{named}: the plan of {recipe.name} does not train it; use: regard train {other} {named}")
+        names = [name for name, kind in kinds["objective"].items() if kind.learns_by == learns_by]
         changed = override(changed, [f"objective={name}" for name in names[:1]], kinds)
     for name in UPDATES:
         unread = name not in changed.objective.plan_settings and f"plan.{name}" in stated

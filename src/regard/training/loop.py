@@ -216,12 +216,12 @@ def train(
         require_finite(step, plan)
 
 
-def require_finite(step: Step, plan: Plan) -> None:
-    """Wait for the device, and raise `Diverged` if the loss or gradient of the step is not finite.
+def require_finite(step: Step, plan: Plan, most: float = math.inf) -> None:
+    """Wait for the device, and raise `Diverged` if the loss or gradient is not finite, or the loss is above `most`.
 
     A step without a learning rate cannot diverge: the loss of a model that counts is infinite if it excludes a token.
     """
-    if step.rate is not None and not math.isfinite(step.loss + (step.norm or 0.0)):
+    if step.rate is not None and (step.loss > most or not math.isfinite(step.loss + (step.norm or 0.0))):
         raise _diverged(step, plan)
 
 

@@ -4,6 +4,7 @@
 ...     print(event)
 """
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -53,6 +54,8 @@ from regard.training.prepare import Prepared, prepare
 from regard.training.tuning import tuned_start, tuning_minutes, tuning_recipe
 from regard.training.warm_start import Transfer, WarmStart, warm_start_from
 from regard.verbs.loaded import Loaded
+
+MOST_GROWTH = 10  # a trainer of word vectors has diverged if its loss is above this times the first loss, at least 1
 
 
 class Run:
@@ -232,14 +235,15 @@ class Run:
             yield from self._evaluate(guard)
         steps = self.trainer.steps(self.state.step)
         unreported: list[Step] = []
-        began = time.perf_counter()
+        first, began = 0.0, time.perf_counter()
         while self._stop_reason() is None:
             with guard.delayed():
                 step = self._last = next(steps)
                 stop, seconds = self._agree(guard)
                 self.state = replace(self.state, step=step.n, seconds=seconds)
             if step.length is None:  # its loss is on the host, and its trainer does not check it
-                require_finite(step, plan)
+                first = first or step.loss  # 0: the step kept no words
+                require_finite(step, plan, MOST_GROWTH * max(1.0, first) if first else math.inf)
             if stop:
                 raise KeyboardInterrupt
             unreported.append(step)

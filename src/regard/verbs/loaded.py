@@ -92,6 +92,7 @@ class Loaded:
     kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics
     own: nn.Module | None = field(default=None, repr=False)  # what its objective trains beside it, during a run
     long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
+    warnings: tuple[str, ...] = ()  # what was left out of the file
     given_task: Task | None = None  # the task of a public checkpoint, if its head does not tell, see `of_pairs`
 
     @cached_property
@@ -472,13 +473,14 @@ def _load_step(path: Path, kinds: Kinds, folder: Path) -> Loaded:
 
 def _load_vectors(path: Path) -> Loaded:
     """The word vectors of a file."""
-    words, vectors = read_vectors(path)
+    warnings: list[str] = []
+    words, vectors = read_vectors(path, warnings.append)
     module = WordVectorsConfig(vocab=len(SPECIALS) + len(words), width=vectors.shape[1]).build()
     with torch.no_grad():
         module.embedding.weight[: len(SPECIALS)] = 0
         module.embedding.weight[len(SPECIALS) :] = torch.from_numpy(vectors)
     fields = {"text": WordText(word_tokenizer(words))}
-    return Loaded(path, module, torch.device("cpu"), fields, public={})
+    return Loaded(path, module, torch.device("cpu"), fields, public={}, warnings=tuple(warnings))
 
 
 def _public_task(config: Any, settings: Mapping[str, Any]) -> Task:

@@ -111,8 +111,15 @@ def _known_place(table: WordTable, word: str) -> int:
     place = table.place(word)
     if place is None:
         word = f"{word:.80}"
-        near = get_close_matches(word, table.words, SPELLINGS, 0.6) or get_close_matches(word.lower(), table.words)
+        spellings = dict[str, list[str]]()  # a word in lower case → the words that are equal to it but for case
+        for known in table.words:
+            spellings.setdefault(known.lower(), []).append(known)
+        close = get_close_matches(word.lower(), spellings, SPELLINGS, 0.6)  # an equal one first
+        near = [known for one in close for known in spellings[one]][:SPELLINGS]
         cure = f"nearest spellings: {', '.join(near)}" if near else "no word is spelt like it"
+        spaced = "".join(f" {sign} " if sign in SIGNS else sign for sign in word)
+        if " " in spaced.strip() and all(one in SIGNS or table.place(one) is not None for one in spaced.split()):
+            cure = f"put spaces around + and -: {spaced.strip()}"
         raise UserError(f"{word}: not one of the {len(table.words):,} words that have vectors; {cure}.")
     return place
 

@@ -95,9 +95,7 @@ def _tensor(datasets: dict[str, Any], name: str, shape: Sequence[int], file: Pat
         raise UserError(f"{file}: {name} is {have}, but by {OPTIONS} it should be {format_shape(shape)}; {CURE}.")
     if data.external or data.is_virtual:
         raise UserError(f"{file}: {name} is in another file, which is not read; {CURE}.")
-    with np.errstate(
-        over="ignore"
-    ):  # a number beyond float32 is infinite, which is found where the weights are checked
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite
         return torch.from_numpy(data[...].astype(np.float32))
 
 

@@ -136,9 +136,7 @@ class Probe:
     label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
     labels: int = 1000  # how many of the training texts are used, drawn at random; 0: all
     steps: int = 400  # of fine-tuning; the last step is evaluated, so the validation texts select nothing
-    rate: float = (
-        3e-4  # the learning rate; times three for a family that is pre-trained at three times the rate of BERT
-    )
+    rate: float = 3e-4  # the learning rate; three times this for recurrent networks
     batch_tokens: int = 1024  # tokens of a batch
     pool: Pool = "mean"  # the states that a classifier reads, as head.pool; auto: the first or the last, as is usual
 

@@ -265,7 +265,7 @@ def test_whether_a_part_follows_is_learnt_from_topics(file: Callable[..., str], 
     topics = ["heron river fish water", "stone house wall door", "snow winter ice cold", "drum song voice dance"]
     words = [draw.choice(topics).split() for _ in range(600)]
     text = " ".join(" ".join(draw.choices(some, k=draw.randint(2, 4))) + "." for some in words for _ in range(8))
-    plan = ("plan.steps=200", "plan.evaluate=200", "plan.batch_tokens=1536", "plan.rate=5e-3", "plan.warmup=20")
+    plan = ("plan.steps=400", "plan.evaluate=400", "plan.batch_tokens=1536", "plan.rate=5e-3", "plan.warmup=20")
     run = Run(small("bert", file(text), "model.width=32", "model.layers=2", "model.dropout=0", *plan), tmp_path / "run")
     scores = [event.values for event in run if type(event).__name__ == "Evaluated"][-1]
     assert scores["sentences"] > 0.65

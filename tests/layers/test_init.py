@@ -169,9 +169,12 @@ def test_nothing_is_drawn_where_a_checkpoint_is_read_or_turned(tmp_path: Path) -
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("setting", [{"positions": "t5"}, {"score": "cosine"}, {"heads": 1}])
+@pytest.mark.parametrize(
+    "setting",
+    [{"positions": "t5"}, {"score": "cosine"}, {"heads": 1}, {"embedding": "v.txt"}, {"embedding_norm": False}],
+)
 def test_a_neighbour_start_names_the_setting_that_does_not_fit(setting: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=f"model.{next(iter(setting))}=.* give .*, or model.neighbours=false"):
+    with pytest.raises(UserError, match=f"model.{next(iter(setting))}=.* add model.neighbours=false"):
         BertConfig(**SMALL | setting, neighbours=True)
 
 

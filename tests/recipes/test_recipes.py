@@ -292,3 +292,12 @@ def test_an_unknown_objective_is_answered_with_those_that_fit():
         change(find_recipe("word2vec"), ["objective=softmax"], KINDS)
     with pytest.raises(UserError, match=r'^objective=negativ: no such choice\. Did you mean "negative"\?$'):
         change(find_recipe("word2vec"), ["objective=negativ"], KINDS)
+
+
+def test_a_model_that_learns_by_gradients_replaces_one_that_counts():
+    assert change(find_recipe("bigram"), ["model=lstm"], KINDS).objective.learns_by == "gradients"
+
+
+def test_the_small_t5_does_not_scale_its_logits_and_the_published_one_does():
+    small, large = (change(find_recipe("pretrain"), [f"model={name}"], KINDS).model for name in ("t5", "t5-small"))
+    assert (small.readout_factor, large.readout_factor) == (1.0, large.width**-0.5)

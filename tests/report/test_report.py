@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import regard
+from regard.data.example import Question
 from regard.data.fields import InputText, LabelField
 from regard.data.tokenizers import train_tokenizer
 from regard.metrics import METRICS
@@ -22,7 +23,7 @@ from regard.report.figures import duration, find_metric, size
 from regard.report.glossary import WORDS, docs_folder, glossary
 from regard.report.ladder import Standing
 from regard.report.run import Outcome, curves, run_sections, sample_table, score_table
-from regard.report.samples import Sample, excerpt, excerpts, gapped, samples
+from regard.report.samples import PICTURED, Sample, _near_answer, excerpt, excerpts, gapped, samples
 from regard.report.sections import Curve, Gallery, Table, Text, paragraphs
 from regard.training.evaluate import Scores
 from regard.training.events import Finished
@@ -329,6 +330,15 @@ def test_the_curves_of_runs_have_a_line_for_each_run_and_skip_what_is_no_number(
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_picture_of_a_long_passage_has_the_answer() -> None:
+    passage = "word " * 300 + "heron " + "word " * 300
+    near = _near_answer(Question("who ?", passage, (("heron", 1500),)))
+    assert "heron" in near.passage[:PICTURED]
+    assert passage.endswith(near.passage)
+    assert near.passage.startswith("word ")
+    assert _near_answer(Question("who ?", "a heron", (("heron", 2),))).passage == "a heron"
 
 
 def test_excerpts_and_gaps() -> None:

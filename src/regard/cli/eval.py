@@ -347,6 +347,9 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     own = model.data
     if not isinstance(own, OWN_FILES):
         own = FILES.get(model.task.head, Lines)()
+    classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
+    if isinstance(classes, EntityTags) and model.data is None:  # the scheme of a public checkpoint is that of its tags
+        own = replace(own, scheme="bioes" if any(name.startswith(("E-", "S-")) for name in classes.names) else "iob2")
     columns = [each.name for each in fields(own) if each.name in (*model.fields, *COLUMNS)]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):
@@ -356,7 +359,6 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
             raise UserError(f"{setting}: not a column of the examples; {cure}.")
     own = override(replace(own, train=data, valid=data, test=""), [f"{key}={name}" for key, name in named.items()], {})
     examples: Sequence[Any] = own.load().valid  # of pairs with numbers, training reads those that belong together
-    classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if isinstance(classes, EntityTags):
         _check_tags(data, [tag for one in examples for tag in one.tags], classes.names)
     elif classes is not None and not isinstance(classes, TagsField):

@@ -70,7 +70,7 @@ class Row:
 
 
 def read_vectors(path: str | Path, warn: Callable[[str], None] = lambda line: None) -> tuple[list[str], Vectors]:
-    """All words of a file, each once, and their vectors (N, width). `warn` is told how many words are skipped."""
+    """All words of a file, each once, and their vectors (N, width). `warn` gets a message if words are skipped."""
     words: dict[str, None] = {}
     parts, some = list[Vectors](), list[Vectors]()
     for row in vector_rows(path, warn):

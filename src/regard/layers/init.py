@@ -60,7 +60,7 @@ def mimetic_start(attention: MultiHead, segments: nn.Embedding | None = None) ->
         segments.weight.mul_(0.3)
 
 
-NEIGHBOUR = 10.0  # the logit of the neighbour at the start
+NEIGHBOUR = 10.0  # the logit of the neighbour at the start; lower if segments add to the variance of the embeddings
 
 
 @torch.no_grad()
@@ -68,7 +68,7 @@ def neighbour_embeddings(embedding: TokenEmbedding) -> None:
     """Let a quarter of the coordinates of an embedding start with positions alone, as `neighbour_heads` needs them.
 
     They are cosines and sines of the position. Tokens and segments start with zeros there, and positions start with
-    zeros in the other coordinates. All coordinates start with the same deviation.
+    zeros in the other coordinates. The waves have the deviation of the tokens.
     """
     positions = embedding.positions
     assert isinstance(positions, nn.Embedding)

@@ -65,7 +65,8 @@ FAMILIES: dict[str, BertConfig | GptConfig | TransformerConfig] = {
         outputs=("masked", "pooled", "next"),
     ),
     "electra": BertConfig(context=128, embed=128, outputs=("replaced",)),
-    "t5": replace(T5, source_vocab=0, target_vocab=0, width=256, heads=4, layers=4, inner=1024),
+    # Without T5's scale of the logits: the embeddings then start small, and AdamW changes them faster for their size.
+    "t5": replace(T5, source_vocab=0, target_vocab=0, width=256, heads=4, layers=4, inner=1024, readout_scale=1.0),
     "transformer-xl": GptConfig(positions="xl", memory=128, attention_bias=False),
 }
 

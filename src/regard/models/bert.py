@@ -21,6 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from regard.config import format_value
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.heads import MaskedHead, ReplacedHead
@@ -78,15 +79,16 @@ class BertConfig(Shape, Facts):
         if self.positions == "xl":
             raise UserError("model.positions=xl: works only for causal language models; use relative or t5")
         if self.neighbours:
-            wrong = {
-                "positions": self.positions != "learned",
-                "score": self.score != "scaled_dot",
-                "heads": self.heads < 2,
+            fits = {
+                "positions": self.positions == "learned",
+                "score": self.score == "scaled_dot",
+                "heads": self.heads > 1,
+                "embedding": not self.embedding,
+                "embedding_norm": self.embedding_norm,
             }
-            for name, value in {"positions": "learned", "score": "scaled_dot", "heads": 2}.items():
-                if wrong[name]:
-                    cure = f"give model.{name}={value}, or model.neighbours=false"
-                    raise UserError(f"model.{name}={getattr(self, name)}: does not fit model.neighbours=true; {cure}")
+            for name in (name for name, fit in fits.items() if not fit):
+                found = f"model.{name}={format_value(getattr(self, name))}"
+                raise UserError(f"{found}: does not fit model.neighbours=true; add model.neighbours=false")
         # What this model predicts; one without output layers can get that of masked tokens (`with_output`).
         predicted = tuple(name for name in type(self).predicts if name in self.outputs)
         object.__setattr__(self, "predicts", predicted or ("masked",))

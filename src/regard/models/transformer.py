@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import lcm, sqrt
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -162,11 +162,8 @@ class Transformer(Causal):
             self.readout_ = nn.Linear(config.width, config.target_vocab, bias=False)
         self.readout_bias = nn.Parameter(torch.zeros(config.target_vocab)) if config.readout_bias else None
         init_weights(self)
-        # The logits start with a variance near one, whatever the scale of the last states. T5's embeddings have a
-        # deviation of 1 for this, which AdamW would change too slowly; here the last norm undoes the scale.
-        nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5)
-        last: Any = self.decoder.norm or self.embedding.tokens
-        last.weight.data.div_(config.readout_factor)
+        # The logits start with a variance near one, whatever the scale: T5's embeddings start with deviation 1.
+        nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_factor)
 
     def encode(self, source: Tensor, source_real: Tensor | None = None, layers: list[Tensor] | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts); the states of each layer are added to ``layers``."""

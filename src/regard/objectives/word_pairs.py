@@ -64,7 +64,7 @@ class Targets(NamedTuple):
 class TargetTable(Protocol):
     """What a prediction is compared with: noise, or the nodes of a tree."""
 
-    weight: float  # the largest weight of a comparison
+    weight: float  # the weight of a comparison with noise or with a node
 
     def targets(self, centres: Tensor, pairs: Tensor, random: np.random.Generator) -> Targets:
         """The targets of blocks; `pairs` (B, X, T) is 1 where x predicts centre t."""

@@ -298,7 +298,8 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
         learns_by, made = changed.model.learns_by, {name: make() for name, make in kinds["recipe"].items()}
         alike = {name: one.model for name, one in made.items() if isinstance(one.data, type(recipe.data))}
         other = next((name for name, model in alike.items() if model.learns_by == learns_by), "")
-        if other and recipe.name in alike and recipe.model.learns_by != "gradients":  # the plan is for one way to learn
+        gradients = "gradients" in (recipe.model.learns_by, learns_by)
+        if other and recipe.name in alike and not gradients:  # the plan is for one way to learn
             named = f"model={stated['model']}"
             raise UserError(f"{named}: the plan of {recipe.name} does not train it; use: regard train {other} {named}")
         names = [name for name, kind in kinds["objective"].items() if kind.learns_by == learns_by]

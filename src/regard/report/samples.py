@@ -4,6 +4,7 @@ Of texts that it answers, the failures are shown too: the wrong answers that it 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -50,8 +51,8 @@ class Answer(NamedTuple):
 def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
     """Texts of the first few examples that the model can read; a text that is too long is cut.
 
-    A text of several parts is a tuple of them; of several choices, it has the right one. Of a passage it has the first
-    window with the answer, or the first of all.
+    A text of several parts is a tuple of them; of several choices, it has the right one. Of a passage it has the part
+    around the answer, or the beginning.
     """
     name = next((name for name, each in model.fields.items() if isinstance(each, TextField)), None)
     if name is None or model.reads_images:
@@ -60,7 +61,7 @@ def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[Any]:
         some = examples[:most]
         if model.predicts("span"):
             read = windows(model.fields, some, model.data, model.longest)
-            some = [next((one for one in parts if one.answers), parts[0]) for parts in read]
+            some = [_near_answer(next((one for one in parts if one.answers), parts[0])) for parts in read]
         right = [one.label if model.predicts("choice") else 0 for one in some]
         return [_cut_parts(inputs_of(getattr(one, name))[place][:2]) for one, place in zip(some, right)]
     alone = len(model.fields) - len(model.task.made) == 1
@@ -79,6 +80,13 @@ def _cut(text: str, most: int) -> str:
     """The first words of a text, at most so many characters."""
     text = text.strip()
     return text if len(text) <= most else text[:most].rpartition(" ")[0] or text[:most]
+
+
+def _near_answer(one: Question) -> Question:
+    """A question whose passage begins shortly before its answer."""
+    start = one.answers[0][1] if one.answers else 0
+    begin = one.passage.rfind(" ", 0, max(0, start - PICTURED // 4)) + 1
+    return replace(one, passage=one.passage[begin:], answers=())
 
 
 def _cut_parts(parts: Sequence[str]) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     free = (*FREE, *(["plan.steps"] if follows or any_length else []), *(["plan.epochs"] if any_length else []))
     for name in was | now:
         if name not in free and was.get(name) != now.get(name):
-            started, given = _format(was.get(name)), _format(now.get(name))
+            started, given = (_format(each.get(name, "")) for each in (was, now))
             same = f"{name}={started}" if started else "the recipe it was started with"
             cure = f"resume with {same}, or choose another --out"
             if name in ("plan.steps", "plan.epochs") and not counts:
@@ -172,7 +172,7 @@ def _flatten(tree: dict[str, Any], place: str = "") -> dict[str, Any]:
 
 
 def _format(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
 @dataclass(frozen=True)

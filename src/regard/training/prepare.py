@@ -369,7 +369,7 @@ def _unknown(fields: Mapping[str, Field], examples: Sequence[Any]) -> Iterator[s
         part = sum(token == field.tokenizer.special_tokens.unk for token in ids) / max(len(ids), 1)
         if part > MANY_UNKNOWN:
             found = f"{part:.0%} of the tokens of the training texts are not in the vocabulary of the model of from="
-            yield f"{found}; start from one of such texts, or of data.tokens=byte-bpe, which knows every character."
+            yield f"{found}; start from a model of similar texts, or from one with data.tokens=byte-bpe."
 
 
 def _windows(

@@ -142,7 +142,7 @@ def test_a_resized_transformer_has_a_width_of_whole_heads_and_as_many_weights_as
 
 
 def test_a_resized_t5_scales_its_last_states_by_its_width() -> None:
-    t5 = FAMILIES["t5"].resized(176)
+    t5 = replace(FAMILIES["t5"], readout_scale=0.0).resized(176)
     assert (t5.width, t5.readout_factor) == (176, pytest.approx(176**-0.5))
 
 

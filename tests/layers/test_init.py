@@ -181,3 +181,5 @@ def test_a_neighbour_start_names_the_setting_that_does_not_fit(setting: dict[str
 def test_a_neighbour_start_of_very_narrow_states_is_an_ordinary_one() -> None:
     model = BertConfig(vocab=9, width=4, heads=2, layers=1, inner=8, neighbours=True).build()
     assert torch.isfinite(model.features(torch.tensor([[1, 2, 3]]))).all()
+    assert model.embedding.positions is not None
+    assert (model.embedding.positions.weight != 0).all()

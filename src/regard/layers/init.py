@@ -76,6 +76,8 @@ def neighbour_embeddings(embedding: TokenEmbedding) -> None:
     angles = torch.arange(rows).unsqueeze(1) * _frequencies(width)
     waves = torch.stack((angles.cos(), angles.sin()), -1).flatten(1)
     size = waves.shape[1]
+    if not size:  # the embedding is too narrow for a wave
+        return
     for table in (embedding.tokens, embedding.segments):
         if table is not None:
             table.weight[:, :size] = 0

@@ -234,3 +234,17 @@ def test_mistakes_are_one_line(regard: Regard, folder: Path, kim: Path) -> None:
         assert len(said.err.strip().splitlines()) == 1
     with pytest.raises(UserError, match="this is one text"):
         tag(load(folder / "run"), "Anna")
+
+
+@pytest.mark.parametrize("scheme", ["iob2", "bioes"])
+def test_the_tags_of_a_file_are_read_in_the_scheme_of_a_public_tagger(
+    scheme: str, regard: Regard, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_text("Anna left Berlin .\n" * 40)
+    small = ["model.width=8", "model.heads=2", "model.layers=1", "model.inner=8", *TINY, "plan.steps=1"]
+    assert regard("train", "pretrain", "model=bert", "data.train=text.txt", *small, "--out", "bert").code == 0
+    given = [f"data.train={folder / 'train.txt'}", f"data.scheme={scheme}", *TINY, "plan.steps=1"]
+    assert regard("train", "tag", "from=bert", *given, "--out", "run").code == 0
+    assert regard("export", "run", "public").code == 0
+    said = regard("eval", "public", "--data", folder / "train.txt")
+    assert (said.code, "cannot predict" in said.err) == (0, False), said.err

@@ -186,7 +186,7 @@ def evaluate(
                 why = f"{run} is {model.kind}, which is evaluated without a search"
                 raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
             if model.recipe is None:
-                assert model.target_tokenizer  # raises an error if the checkpoint has none
+                _ = model.target_tokenizer  # raises an error if the checkpoint has none
             name, examples = _examples(model, source)
             found = _measure(model, examples, beam, penalty, batch_tokens, parts)
             about = {"run": run, "step": model.step, "data": name, "examples": len(examples)}
@@ -343,13 +343,14 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     from regard.data.fields import EntityTags, LabelField, TagsField
     from regard.data.labelled import check_labels
     from regard.data.sources import Lines
+    from regard.entities import detect_scheme
 
     own = model.data
     if not isinstance(own, OWN_FILES):
         own = FILES.get(model.task.head, Lines)()
     classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if isinstance(classes, EntityTags) and model.data is None:  # the scheme of a public checkpoint is that of its tags
-        own = replace(own, scheme="bioes" if any(name.startswith(("E-", "S-")) for name in classes.names) else "iob2")
+        own = replace(own, scheme="bioes" if detect_scheme([classes.names]) == "bioes" else "iob2")
     columns = [each.name for each in fields(own) if each.name in (*model.fields, *COLUMNS)]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):

@@ -469,20 +469,30 @@ def test_a_file_that_holds_no_tensors_is_named(tmp_path: Path, data: bytes) -> N
 
 def test_lines_are_appended_and_cut_back(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    truncate_after(path, 3)  # nothing there yet: nothing to do
+    truncate_after(path, 3, 3)  # nothing there yet: nothing to do
     assert not path.exists()
     for step in range(5):
         append_line(path, {"step": step, "loss": 0.5, "note": "é\u2028\n"})
     append_line(path, {"begun": "today", "loss": float("nan")})
     with path.open("a") as file:
         file.write("[" * 100_000 + '\n{"step": 2, "lo')
-    truncate_after(path, 2)
+    truncate_after(path, 2, 2)
     kept = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
     assert [line.get("step") for line in kept] == [0, 1, 2, None]
     assert kept[0] == {"step": 0, "loss": 0.5, "note": "é\u2028\n"}
     assert kept[-1] == {"begun": "today", "loss": None}
     append_line(path, {"step": 3})
     assert len(path.read_text().split("\n")) == 6
+
+
+def test_the_line_of_an_evaluation_that_was_not_saved_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for step in (2, 4):
+        append_line(path, {"step": step, "kind": "train"})
+        append_line(path, {"step": step, "kind": "valid"})
+    truncate_after(path, 4, 2)
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["step"], line["kind"]) for line in kept] == [(2, "train"), (2, "valid"), (4, "train")]
 
 
 @settings(deadline=None, max_examples=30)
@@ -494,9 +504,9 @@ def test_cutting_back_twice_is_cutting_back_once(cut: Path, steps: list[int], st
         append_line(path, {"step": each})
     if steps:
         os.truncate(path, max(0, path.stat().st_size - bite % len('{"step": 0}\n')))  # a kill in the last line
-    truncate_after(path, step)
+    truncate_after(path, step, step)
     once = path.read_bytes() if path.exists() else b""
-    truncate_after(path, step)
+    truncate_after(path, step, step)
     assert (path.read_bytes() if path.exists() else b"") == once
     whole = steps[:-1] if steps and bite % 12 > 1 else steps
     assert [json.loads(line)["step"] for line in once.splitlines()] == [each for each in whole if each <= step]

@@ -215,11 +215,16 @@ def _fingerprint(path: Path) -> dict[str, Any]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def truncate_after(path: Path, step: int) -> None:
-    """Delete the lines after a step, and an incomplete last line, so that a resumed run continues the file."""
+def truncate_after(path: Path, step: int, evaluated: int) -> None:
+    """Delete the lines that a run resumed after `step` writes again, and an incomplete last line.
+
+    A run may be killed after it wrote the line of an evaluation, and before it saved that `step` is `evaluated`.
+    """
     if path.exists():
         kept = ""
         for line in read_bytes(path).decode(errors="replace").split("\n"):
             with suppress(ValueError, TypeError, AttributeError, RecursionError):
-                kept += f"{line}\n" if json.loads(line).get("step", step) <= step else ""
+                found = json.loads(line)
+                last = evaluated if found.get("kind") == "valid" else step
+                kept += f"{line}\n" if found.get("step", last) <= last else ""
         write_text(path, kept)

@@ -227,6 +227,14 @@ def test_pretraining_goes_on_from_a_run_of_any_family(file: Callable[..., str], 
     list(Run(small("gpt", data, "plan.steps=1"), tmp_path / "gpt"))
     recipe, _ = warm_started(find_recipe("pretrain"), [data], warm_start_from(tmp_path / "gpt"), "gpt")
     assert recipe.objective == TeacherForcing()
+    for name, size in (("electra", "model.embed=8"), ("transformer-xl", "model.memory=8")):  # not those of the family
+        list(Run(small(name, data, "plan.steps=1", size), tmp_path / name))
+        few = [data, "plan.batch_tokens=256"]
+        recipe, given = warm_started(find_recipe("pretrain"), few, warm_start_from(tmp_path / name), name)
+        Run(recipe, tmp_path / "next", init=given)  # refuses metrics and windows that do not fit the model
+        fresh = small(name, data)
+        assert (recipe.objective, recipe.metrics) == (fresh.objective, fresh.metrics)
+        assert getattr(recipe.data, "order", "") == getattr(fresh.data, "order", "")
     bare = warm_start_from(tmp_path / "roberta")
     assert isinstance(bare.config, BertConfig)
 

@@ -56,6 +56,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {family: folder / family for family in SETTINGS}
 
 
+def test_settings_of_the_first_weights_bind_no_later_run(tmp_path: Path) -> None:
+    other = ("model.neighbours=false", "model.initial=0.02")
+    list(Run(recipe("electra", tmp_path, *other, "plan.steps=3"), tmp_path / "old"))
+    run = Run(recipe("electra", tmp_path, "plan.steps=3"), tmp_path / "old", "resume")  # as before they existed
+    assert (run.recipe.model.neighbours, run.recipe.model.initial) == (False, 0.02)  # the generator has one head
+    for first, settings in ((tmp_path / "old", ["model.neighbours=true"]), (tmp_path / "new", list(other))):
+        if not first.exists():
+            list(Run(recipe("electra", tmp_path, "plan.steps=3"), first))
+        given = [f"data.train={tmp_path / 'text.txt'}", *TINY, *settings]
+        chosen, init = warm_started(find_recipe("pretrain"), given, warm_start_from(first), first)
+        continued = Run(chosen, tmp_path / f"after {first.name}", init=init)
+        assert chosen.model.neighbours == (first.name == "old")
+        for name, weight in load(first).module.state_dict().items():
+            torch.testing.assert_close(continued.model.state_dict()[name], weight)
+
+
 def test_the_generator_of_a_run_is_found_whatever_the_name_of_its_folder(runs: dict[str, Path], tmp_path: Path) -> None:
     year = tmp_path / "2024"
     shutil.copytree(runs["electra"], year)

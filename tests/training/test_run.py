@@ -625,6 +625,26 @@ def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, mon
     assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
 
 
+def test_a_kill_between_the_line_of_an_evaluation_and_its_save_leaves_one_line(recipe, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+
+    def interrupted(run, share):
+        signal.raise_signal(signal.SIGINT)
+
+    def killed(*given):
+        raise SystemExit  # after which nothing is saved, as after a kill
+
+    for name, call in (("evaluate", interrupted), ("_save", killed)):
+        run = Run(recipe(), out, "resume" if is_run(out) else "refuse")
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, name, call)
+            with pytest.raises((KeyboardInterrupt, SystemExit)):
+                list(run)
+    assert read_pointer(out, "latest") == "000004"
+    list(Run(recipe(), out, "resume"))
+    assert [line["step"] for line in _lines(out) if line["kind"] == "valid"] == [4, 8]
+
+
 @pytest.mark.parametrize("call", ["append_line", "save", "set_pointer"])
 def test_an_interrupt_after_evaluating_waits_until_it_is_written(recipe, tmp_path, monkeypatch, call):
     home, out = sys.modules["regard.training.run"], tmp_path / "run"

@@ -44,6 +44,7 @@ class BertConfig(Shape, Facts):
     input_embedding: ClassVar[str] = "embedding.tokens"
     takes_head: ClassVar[bool] = True
     finetunes: ClassVar[bool] = True
+    first_weights: ClassVar[tuple[str, ...]] = ("initial", "mimetic", "neighbours")
 
     norm_place: str = "post"  # pre: before each sublayer, and after the last block; post: after each residual sum
     epsilon: float = 1e-12  # added to variances

@@ -36,6 +36,7 @@ class Facts(Protocol):
     output_layer: ClassVar[str] = "readout_"  # the path of the output layer, if it has weights of its own
     embedding_width: ClassVar[str] = "embed"  # the name of the setting that is the width of the input embedding
     longest_setting: ClassVar[str] = "context"  # the name of the setting that limits `longest`
+    first_weights: ClassVar[tuple[str, ...]] = ()  # the names of the settings that only the first weights depend on
 
     @property
     def causal(self) -> bool:

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.file_io import check_finite, load_tensors, read_json, read_object, save_tensors, write_json
 from regard.layers.init import SkipInit, empty_weights
 from regard.layers.transformer import Shape
-from regard.models import MODELS, BertConfig, Headed, Model, ModelConfig, Transformer, TransformerConfig
+from regard.models import MODELS, Headed, Model, ModelConfig, Transformer, TransformerConfig
 from regard.pretrained.bert import ALBERT, BERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, without_outputs
 from regard.pretrained.convert import (
@@ -272,8 +272,8 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
         canonical = replace(canonical, furthest=128, buckets=32)
     if canonical.longest is None:
         canonical = replace(canonical, context=512)
-    if isinstance(canonical, BertConfig):
-        canonical = replace(canonical, initial=0.02, mimetic=False, neighbours=False)  # of the first weights alone
+    first: dict[str, Any] = {one.name: one.default for one in fields(canonical) if one.name in canonical.first_weights}
+    canonical = replace(canonical, **first)
     if isinstance(canonical, TransformerConfig):
         decoder = canonical.decoder
         canonical = replace(

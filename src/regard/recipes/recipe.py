@@ -1,6 +1,6 @@
 """A recipe: the data, the model, the objective and the plan of an experiment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -386,11 +386,15 @@ def name_of(part: object, table: Mapping[str, Any]) -> str:
     return next((name for name, kind in table.items() if kind is type(part)), type(part).__name__)
 
 
-def is_kind(part: Any, kind: Any) -> bool:
-    """Whether a part of a recipe is of a kind of its table: of that class, or with all that an instance sets."""
+def is_kind(part: Any, kind: Any, but: Collection[str] = ()) -> bool:
+    """Whether a part of a recipe is of a kind of its table: of that class, or with all that an instance sets.
+
+    The settings with the names `but` may differ.
+    """
     if isinstance(kind, type):
         return type(part) is kind
-    stated = [one.name for one in fields(kind) if one.init and getattr(kind, one.name) != one.default]
+    names = [one.name for one in fields(kind) if one.init and getattr(kind, one.name) != one.default]
+    stated = [name for name in names if name not in but]
     return type(part) is type(kind) and all(getattr(part, name) == getattr(kind, name) for name in stated)
 
 

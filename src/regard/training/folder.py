@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,8 +84,11 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
         raise UserError(f"{out}: the run has no saved step to resume from; {cure}.")
 
 
-def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
-    """Refuse to resume a run with other settings than it was started with."""
+def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> Recipe:
+    """The recipe of a run that is resumed; refuses other settings than the run was started with.
+
+    Settings that only the first weights depend on are those of the run, whatever the given recipe has.
+    """
     stored = stored_recipe(out, kinds)
     for plain in [without_metrics(recipe, needs, kinds) for needs in ABSENT]:
         if (stored.metrics, stored.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
@@ -94,7 +97,9 @@ def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     counts = recipe.objective.learns_by == "counts"
     follows = recipe.plan.epochs is not None  # plan.steps follows from plan.epochs
     any_length = not depends_on_steps(recipe.plan) and not counts
+    first = stored.model.first_weights
     free = (*FREE, *(["plan.steps"] if follows or any_length else []), *(["plan.epochs"] if any_length else []))
+    free = (*free, *(f"model.{name}" for name in first))
     for name in was | now:
         if name not in free and was.get(name) != now.get(name):
             started, given = (_format(each.get(name, "")) for each in (was, now))
@@ -105,6 +110,7 @@ def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
             raise UserError(
                 f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; {cure}."
             )
+    return replace(recipe, model=replace(recipe.model, **{name: getattr(stored.model, name) for name in first}))
 
 
 def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:
@@ -154,12 +160,12 @@ def make_folder(out: Path) -> None:
         raise UserError(f"{out}: cannot be made: {error.strerror}; choose another --out.") from error
 
 
-def open_run(out: Path, recipe: Recipe, step: int, kinds: Kinds) -> None:
-    """Write the recipe of a run whose step `step` is saved, and remove later lines from its log."""
+def open_run(out: Path, recipe: Recipe, state: "RunState", kinds: Kinds) -> None:
+    """Write the recipe of a run whose state is saved, and remove later lines from its log."""
     for name in FILES:
         remove_leftovers(out / name)
     write_json(out / "recipe.json", recipe_json(recipe, kinds))
-    truncate_after(out / "metrics.jsonl", step)
+    truncate_after(out / "metrics.jsonl", state.step, state.evaluated)
 
 
 def _flatten(tree: dict[str, Any], place: str = "") -> dict[str, Any]:

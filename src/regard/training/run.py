@@ -92,7 +92,7 @@ class Run:
                 cure = "leave out from= or --resume (in Python: init or existing)"
                 raise UserError(f"{out}: a run that is resumed has weights already; {cure}.")
             recipe = recipe or stored_recipe(out, kinds)
-            check_same(out, recipe, kinds)
+            recipe = check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
@@ -212,7 +212,7 @@ class Run:
         elif read_pointer(self._folder, "latest") != f"{self.saved:06d}":
             raise UserError(f"{self.out}: another process has trained this run meanwhile; start again with --resume.")
         events: list[Event] = [self._save()] if new else []
-        open_run(self._folder, self.recipe, self.state.step, self.kinds)
+        open_run(self._folder, self.recipe, self.state, self.kinds)
         best = self.state.best_step
         if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
             set_pointer(self._folder, "best", best)  # the process was killed between the two

@@ -30,6 +30,8 @@ from regard.tasks import Task
 from regard.verbs.loaded import load
 from regard.verbs.pooling import pooling_of, sentence_folder
 
+# The settings of a model that may differ from those of its family: an ELECTRA of another width is an ELECTRA.
+FREE_OF_FAMILIES = ("context", "embed", "memory", "dropout")
 GIVEN = "from"  # the name of the given model's settings in the table of models
 
 
@@ -204,7 +206,7 @@ def warm_started(
     """A recipe with the given model, changed by settings.
 
     The settings of the model and its tokenizers must be those of its weights; other values are refused. Dropout may
-    change, since no weight depends on it.
+    change, since no weight depends on it, and so may settings that only the first weights depend on.
     """
     body, head = given.config.split()
     kind = name_of(body, kinds["model"])
@@ -233,7 +235,8 @@ def warm_started(
             raise
         raise UserError(f"from={path}: the plan.finetune of this run has {error}") from error
     for role, was, now in (("model", body, recipe.model), *([("head", head, recipe.head)] if kept else [])):
-        for name in (field.name for field in fields(was) if "drop" not in field.name):
+        free = body.first_weights if role == "model" else ()
+        for name in (field.name for field in fields(was) if "drop" not in field.name and field.name not in free):
             before, after = (format_value(getattr(config, name)) or "none" for config in (was, now))
             if before != after:
                 raise UserError(f"{role}.{name}={after}: the model in {path} has {before}; leave it out.")
@@ -250,7 +253,8 @@ def _family(given: WarmStart, recipe: Recipe, settings: Sequence[str], kinds: Ki
     without the output layer for it is asked nothing about sentences.
     """
     body = given.config.split()[0]
-    families = [name for name in kinds.get("family", {}).get(recipe.name, {}) if is_kind(body, kinds["model"][name])]
+    names = kinds.get("family", {}).get(recipe.name, {})
+    families = [name for name in names if is_kind(body, kinds["model"][name], FREE_OF_FAMILIES)]
     if not families:
         return []
     families.sort(key=lambda name: isinstance(kinds["model"][name], type))  # a family of this class comes last

@@ -53,3 +53,7 @@ def test_correlations_by_definition() -> None:
         assert pearson(np.full(3, constant), np.arange(3.0)) is None
     for shift, scale in itertools.product((0.0, 7.0), (0.5, -3.0)):
         assert pearson(x, shift + scale * x) == pytest.approx(np.sign(scale))
+    for size in (1e-200, 1e200):  # whose squares are 0 or infinite
+        assert pearson(size * x, y) == pytest.approx(pearson(x, y))
+    broken = np.where(x == x.max(), np.nan, x)  # of a model that diverged: no rank
+    assert np.isnan([spearman(broken, y), pearson(broken, y)]).all()

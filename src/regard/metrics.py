@@ -282,10 +282,11 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
 
 
 def pearson(found: Floats, gold: Floats) -> float | None:
-    """Pearson's correlation of two series (N,); None if one of them is constant or empty."""
+    """Pearson's correlation of two series (N,); None if one of them is constant or empty, NaN if a number is NaN."""
     if not len(gold) or np.ptp(found) == 0 or np.ptp(gold) == 0:  # rounding may make the variance positive
         return None
-    x, y = (np.asarray(one, np.float64) - np.mean(one) for one in (found, gold))
+    centred = [np.asarray(one, np.float64) - np.mean(one) for one in (found, gold)]
+    x, y = (one / np.abs(one).max() for one in centred)  # so that no square overflows or becomes 0
     return float(x @ y) / math.sqrt(float((x @ x) * (y @ y)))
 
 
@@ -296,7 +297,8 @@ def spearman(found: Floats, gold: Floats) -> float | None:
 
 def _ranks(values: Floats) -> Floats:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return np.where(np.isnan(values), np.nan, ranks)
 
 
 def text_spearman(hyps: Sequence[str], refs: References) -> float | None:

@@ -36,6 +36,7 @@ class RecurrentLmConfig(Directed):
     takes_numbers: ClassVar[bool] = True
     carries: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS
+    first_weights: ClassVar[tuple[str, ...]] = ("chrono",)
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     cell: str = "lstm"  # kind of recurrent cell: rnn, lstm or gru

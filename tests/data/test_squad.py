@@ -77,6 +77,10 @@ def test_held_out_questions_are_about_other_passages(tmp_path: Path) -> None:
         (squad([asked("7", ("Ada", "0"))]), "question id '7': \"answer_start\" is not a number"),  # type: ignore[arg-type]
         (squad([asked("7", ("Ada", True))]), '"answer_start" is not a number'),
         (squad([asked("7", ("Ada", 0), is_impossible=True)]), "it has answers and is_impossible is true"),
+        (
+            squad([asked("7", ("Ada", 0), is_impossible="true")]),
+            "id '7': is_impossible='true' is neither true nor false",
+        ),
         (squad([asked("7", is_impossible=False)]), "it has no answers and is_impossible is false"),
         (squad([], passage="half \ud83d"), 'paragraph 1: "context" has \\u0000 or half of a surrogate pair'),
         (squad([{"question": "\0", "id": "7"}]), "id '7': \"question\" has \\u0000 or half of a surrogate pair"),
@@ -103,6 +107,15 @@ def test_a_question_about_an_empty_passage_is_left_out_with_a_warning(tmp_path: 
     assert "1 of 2 examples have no question or no passage and are left out" in corpus.warnings[0]
     with pytest.raises(UserError, match="no complete example"):
         Questions(train=written(tmp_path / "b.json", squad([asked("1")], passage=""))).load()
+
+
+def test_an_answer_without_letters_is_no_answer(tmp_path: Path) -> None:
+    questions = [asked("1", ("", -1)), asked("2", (" ", 3), is_impossible=True), asked("3", ("Ada", 0), ("", 0))]
+    path = written(tmp_path / "train.json", squad(questions))
+    assert [one.answers for one in Questions(train=path, valid=path).load().train] == [(), (), (("Ada", 0),)]
+    path = written(tmp_path / "wrong.json", squad([asked("4", ("", -1), is_impossible=False)]))
+    with pytest.raises(UserError, match="id '4': it has no answers and is_impossible is false"):
+        Questions(train=path, valid=path).load()
 
 
 def test_tables_have_named_columns_and_an_empty_answer_is_no_answer(tmp_path: Path) -> None:

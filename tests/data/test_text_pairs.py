@@ -76,6 +76,7 @@ def test_equal_pairs_are_in_one_part(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("-1e300\ta\tb\n", r"line 1: '-1e300' is beyond 3\.4e\+38, the largest number of 32 bits"),
         ("high\ta\tb\n", r"line 1: 'high' is not a finite number; write a number such as 3\.5"),
         ("1\ta\n", r"line 1: expected number<TAB>first<TAB>second, found '1\\ta'"),
     ],
@@ -143,6 +144,12 @@ def test_of_two_kinds_of_numbered_columns_none_is_guessed(write: Write) -> None:
 def test_choices_that_cannot_be_read(write: Write, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Choices(train=write("a.tsv", text)).load()
+
+
+def test_more_choices_than_on_the_first_line_are_left_out_with_a_warning(write: Write) -> None:
+    path = write("a.tsv", "0\tc\ta\tb\n1\td\ta\tb\te\n")
+    (warning,) = Choices(train=path, valid=path).load().warnings
+    assert "name its columns: data.label=COLUMN data.context=COLUMN data.choices=COLUMN" in warning
 
 
 def test_other_numbers_of_choices_are_named_with_their_line(write: Write) -> None:

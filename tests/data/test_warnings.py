@@ -47,7 +47,8 @@ def write(tmp_path: Path) -> Callable[[str, str], str]:
         pytest.param(f"dog\trun\n{LABELLED}", "", id="a text of one word"),
         pytest.param(
             LABELLED.replace("\n", "\tx\n"),
-            "lines have 3 columns, and only the first 2 are read, as label<TAB>text; to choose others, add a header",
+            "lines have 3 columns, and only the first 2 are read, as label<TAB>text; to choose others, add a "
+            "header and name its columns: data.label=COLUMN data.text=COLUMN",
             id="third",
         ),
         pytest.param(f"{LABELLED}dog\t\n\tthe cat\n", "2 of 22 examples have no label or no text and", id="empty"),

@@ -13,6 +13,7 @@ from regard.data.sources import OwnFiles
 from regard.data.tables import read_table
 from regard.errors import UserError
 
+LARGEST = 3.4028234663852886e38  # of float32, in which a model computes
 SEPARATOR = "|"  # between the labels of a text
 
 
@@ -150,6 +151,8 @@ def read_number(cell: str, where: str) -> float | None:
     if number is not None and not math.isfinite(number):
         cure = "write a number such as 3.5 or -1e3, or name its column with data.number=COLUMN"
         raise UserError(f"{where}: {cell[:40]!r} is not a finite number; {cure}.")
+    if number is not None and abs(number) > LARGEST:
+        raise UserError(f"{where}: {cell[:40]!r} is beyond {LARGEST:.1e}, the largest number of 32 bits; scale them.")
     return number
 
 

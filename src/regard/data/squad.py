@@ -157,11 +157,14 @@ def _question(within: str, order: int, asked: Any, passage: str) -> Question:
     answers = []
     for answer in _part(where, asked, "answers", "a list") if "answers" in asked else ():
         text, start = _part(where, answer, "text", "a text"), _part(where, answer, "answer_start", "a number")
+        if not text.strip():  # no answer, as in a table; some files have it at character -1
+            continue
         if passage.strip():
             check_place(where, passage, text, start)
-        if text.strip():
-            answers.append(_stripped(text, start))
+        answers.append(_stripped(text, start))
     impossible = asked.get("is_impossible")
+    if not isinstance(impossible, bool | None):
+        raise UserError(f"{where}: is_impossible={impossible!r:.20} is neither true nor false; correct it.")
     if impossible is True and answers:
         raise UserError(f"{where}: it has answers and is_impossible is true; remove one of them.")
     if not answers and impossible is False:

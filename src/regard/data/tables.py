@@ -114,13 +114,17 @@ def table_warnings(path: str | Path, columns: Mapping[str, str]) -> Iterator[str
     rows = [cells for _, cells in islice(tab_rows(path), CHECKED)]
     first = {cell.strip().lower(): cell.strip() for cell in rows[0][: len(columns)]} if rows else {}
     others = (cell for name, cell in first.items() if name not in columns)
-    named = " ".join(f"data.{key}={first.get(key) or next(others, 'COLUMN')}" for key in columns)
+    names: dict[str, list[str]] = {}  # of one setting; that of choices has several columns, "choices 1" and so on
+    for key in columns:
+        names.setdefault(key.partition(" ")[0], []).append(first.get(key) or next(others, "COLUMN"))
     if first and (HEADER_WORDS.issuperset(first) or _names_columns(rows)):
+        named = " ".join(f"data.{key}={','.join(some)}" for key, some in names.items())
         yield f"{path}: its first line looks like a header and is read as an example; give the names: {named}"
     most = max(map(len, rows), default=0)
     if most > len(columns):
         read = f"only the first {len(columns)} are read, as {'<TAB>'.join(columns)}"
-        yield f"{path}: lines have {most} columns, and {read}; to choose others, add a header and give {named}"
+        cure = f"add a header and name its columns: {' '.join(f'data.{key}=COLUMN' for key in names)}"
+        yield f"{path}: lines have {most} columns, and {read}; to choose others, {cure}"
 
 
 def _names_columns(rows: Sequence[Sequence[str]]) -> bool:

@@ -28,6 +28,8 @@ class Mask:
     keys: Tensor | None = None  # (B, Tk) False at padding: no query sees these keys
     pairs: Tensor | None = None  # (..., Tq, Tk) anything else: graphs, alignments, beams
     bias: Tensor | None = None  # (..., Tq, Tk) numbers added to the logits; -inf forbids
+    # Numbers added to the logits as a function of positions (Tq,) and (Tk,), for a table too large to be in memory.
+    bias_at: Callable[[Tensor, Tensor], Tensor] | None = None
     sees_self: bool = False  # a promise by the caller: no field of this mask hides a query's own position from it
     empty_rows: Tensor | None = None  # (..., Tq, 1) True at queries that see no key; computed by ``resolved`` on a GPU
 
@@ -58,6 +60,7 @@ class Mask:
             keys=_combine(self.keys, other.keys),
             pairs=_combine(self.pairs, other.pairs),
             bias=_combine(self.bias, other.bias, operator.add),
+            bias_at=_sum(self.bias_at, other.bias_at),
             sees_self=(self.sees_self and (other.sees_self or other._by_position_only))
             or (self._by_position_only and other.sees_self),
         )
@@ -70,14 +73,14 @@ class Mask:
     @property
     def _by_position_only(self) -> bool:
         """Whether the mask depends on positions alone."""
-        return self.keys is None and self.pairs is None and self.bias is None
+        return self.keys is None and self.pairs is None and self.bias is None and self.bias_at is None
 
     def route(self, length: int) -> Literal["everything", "causal", "window", "table"]:
         """The kernel for self-attention over ``length`` positions; "table" means that the kernel needs the full table.
 
         A window is computed in blocks only when it is much narrower than the text.
         """
-        if self.pairs is not None or self.bias is not None:
+        if self.pairs is not None or self.bias is not None or self.bias_at is not None:
             return "table"
         if self.window is not None and self.window < length - 1:
             return "window" if length > 4 * (self.window + 32) else "table"
@@ -102,7 +105,10 @@ class Mask:
             table = _combine(table, _insert_dims(self.keys[:, None, :], dims))
         if self.pairs is not None:
             table = _combine(table, _insert_dims(self.pairs, dims))
-        return table if self.bias is None else masked_bias(_insert_dims(self.bias, dims), table)
+        bias = self.bias
+        if self.bias_at is not None:
+            bias = _combine(bias, self.bias_at(q_at, k_at), operator.add)
+        return table if bias is None else masked_bias(_insert_dims(bias, dims), table)
 
     def resolved(self, q_at: Tensor, k_at: Tensor, dims: int) -> Mask:
         """The same mask with its table computed, as ``pairs`` or ``bias``, so that all layers can share the table.
@@ -117,7 +123,7 @@ class Mask:
         if table is None:
             return self
         empty_rows = self.find_empty_rows(table) if table.is_cuda else None
-        if self.bias is None:
+        if table.dtype == torch.bool:
             return Mask(pairs=table, sees_self=self.sees_self, empty_rows=empty_rows)
         return Mask(bias=table, sees_self=self.sees_self, empty_rows=empty_rows)
 
@@ -180,6 +186,13 @@ def _combine(
         return b if a is None else a
     dims = max(a.dim(), b.dim())
     return join(_insert_dims(a, dims), _insert_dims(b, dims))
+
+
+def _sum(
+    a: Callable[[Tensor, Tensor], Tensor] | None, b: Callable[[Tensor, Tensor], Tensor] | None
+) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The sum of two functions of positions, or the one that is not None."""
+    return (b if a is None else a) if a is None or b is None else lambda q_at, k_at: a(q_at, k_at) + b(q_at, k_at)
 
 
 def _insert_dims(table: Tensor, dims: int) -> Tensor:

@@ -38,6 +38,7 @@ from regard.kernels.fused import fused_attention, window_attention
 from regard.mask import Mask, default_positions, masked_bias
 
 SINUSOIDS_STEP = 256  # the number of cached sinusoids is a multiple of this
+AT_ONCE = 2**26  # the most numbers of a bias that are computed at once without gradients: 256 MiB
 FEW_QUERIES = 8  # up to this many queries, plain matrix products are faster on a CPU than the fused kernel
 
 
@@ -103,6 +104,11 @@ class Dot(Score):
             return F.dropout(weights, dropout).to(v.dtype) @ v
         if q.shape[-2] == 1 or (q.shape[-2] <= FEW_QUERIES and not q.is_cuda):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
+        if chunks := self._chunks(q, k, mask, q_at, k_at):
+            parts = [
+                self.attend(q[..., some, :], k, v, mask.for_queries(some), dropout, q_at[some], k_at) for some in chunks
+            ]
+            return torch.cat(parts, dim=-2)
         queries, bias = self.queries(q), self.bias(q, k, q_at, k_at)
         match mask.route(q.shape[-2]) if aligned and bias is None else "table":
             case "everything" | "causal":
@@ -114,6 +120,18 @@ class Dot(Score):
         if bias is not None:
             table = masked_bias(bias, table)
         return fused_attention(queries, k, v, table, self.scale, dropout, empty_rows=empty_rows)
+
+    def _chunks(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor, k_at: Tensor) -> list[slice]:
+        """The queries in parts, if the biases of all of them would take too much memory; else empty.
+
+        With gradients all biases are kept anyway, and a batch of training has a limit.
+        """
+        rows = max(AT_ONCE // max(q.shape[:-2].numel() * k.shape[-2], 1), 1)
+        if torch.is_grad_enabled() or q.shape[-2] <= rows or torch.compiler.is_compiling():
+            return []
+        if mask.bias_at is None and self.bias(q[..., :1, :], k, q_at[:1], k_at) is None:
+            return []
+        return [slice(first, first + rows) for first in range(0, q.shape[-2], rows)]
 
     def _biased(self, products: Tensor, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         bias = self.bias(q, k, q_at, k_at)
@@ -181,7 +199,13 @@ class Additive(Score):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        if dropout or q.dim() < 3 or mask.bias is not None or not additive_triton.usable(q, k, v):
+        if (
+            dropout
+            or q.dim() < 3
+            or mask.bias is not None
+            or mask.bias_at is not None
+            or not additive_triton.usable(q, k, v)
+        ):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
 
         def rows(x: Tensor) -> Tensor:

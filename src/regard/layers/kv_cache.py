@@ -45,10 +45,15 @@ class AttentionPlan:
         """The plan with a window in its mask (0: none)."""
         return self if window == 0 else replace(self, mask=self.mask & Mask(window=window))
 
-    def resolved(self, queries: int, device: torch.device, bias: Tensor | None = None) -> AttentionPlan:
-        """The plan with its mask computed for all layers, joined with a bias if there is one."""
+    def resolved(self, queries: int, device: torch.device, bias: Mask | None = None) -> AttentionPlan:
+        """The plan with its mask computed for all layers, joined with a bias if there is one.
+
+        A bias that is a function of positions (`Mask.bias_at`) is computed by each layer.
+        """
         if bias is not None:
-            mask = self.mask & Mask(bias=bias, sees_self=True)
+            mask = self.mask & bias
+            if mask.bias_at is not None:
+                return replace(self, mask=mask)
         elif self.mask is EVERYTHING or (self.mask.only_causal and self.q_at is None):
             return self
         else:

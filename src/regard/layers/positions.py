@@ -46,7 +46,7 @@ class Buckets(nn.Module):
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, both_ways: bool = True) -> None:
         super().__init__()
         self.table = nn.Embedding(buckets, heads)
-        self.buckets, self.furthest, self.both_ways = buckets, furthest, both_ways
+        self.heads, self.buckets, self.furthest, self.both_ways = heads, buckets, furthest, both_ways
 
     def forward(self, q_at: Tensor, k_at: Tensor) -> Tensor:
         """Positions (Tq,) and (Tk,) or (B, 1, 1, Tk) → the bias (1 or B, H, Tq, Tk), which all layers share."""

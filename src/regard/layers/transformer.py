@@ -26,7 +26,7 @@ from regard.layers.positions import Buckets
 from regard.layers.recurrent import add_layer
 from regard.layers.segment_memory import SegmentStates, segment_plan
 from regard.mask import EVERYTHING, Mask, zero_padding
-from regard.scores import NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
+from regard.scores import AT_ONCE, NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -344,10 +344,20 @@ class Stack(nn.Module):
 
     def _plans(self, plan: AttentionPlan, x: Tensor) -> list[AttentionPlan]:
         """The attention plan of each window, with its mask computed once; layers use the plans in turn."""
-        bias = None if self.bias is None else self.bias(*plan.positions(x.shape[1], x.device))
-        if bias is not None:  # converted here, otherwise each layer would convert it
-            bias = bias.to(autocast_dtype(x.device) or bias.dtype)
+        bias = None
+        if self.bias is not None:
+            q_at, k_at = plan.positions(x.shape[1], x.device)
+            if torch.is_grad_enabled() or self.bias.heads * len(q_at) * k_at.numel() <= AT_ONCE:
+                bias = Mask(bias=self._bias_at(q_at, k_at), sees_self=True)
+            else:
+                bias = Mask(bias_at=self._bias_at, sees_self=True)
         return [plan.with_window(window).resolved(x.shape[1], x.device, bias) for window in self.windows]
+
+    def _bias_at(self, q_at: Tensor, k_at: Tensor) -> Tensor:
+        """The bias of the positions, converted here, otherwise the kernel would convert it."""
+        assert self.bias is not None
+        bias: Tensor = self.bias(q_at, k_at)
+        return bias.to(autocast_dtype(q_at.device) or bias.dtype)
 
     def _slots(self) -> list[Memory]:
         """One slot of each layer's memory, as a template for allocating the cache."""

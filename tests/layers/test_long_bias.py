@@ -1,0 +1,54 @@
+"""The bias of a long text is computed for some queries at a time, and the outputs are those of all at once."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard import record
+from regard.layers.positions import Buckets
+from regard.models import FAMILIES, BertConfig, GptConfig, TransformerConfig
+
+LENGTH, HEADS = 40, 2
+SMALL = {"width": 16, "heads": HEADS, "layers": 2, "inner": 16, "dropout": 0.0}
+CONFIGS = {
+    "t5": replace(FAMILIES["t5"], **SMALL, source_vocab=20, target_vocab=20),  # type: ignore[arg-type]
+    "relative": BertConfig(**SMALL, vocab=20, positions="relative", furthest=4),  # type: ignore[arg-type]
+    "xl": GptConfig(**SMALL, vocab=20, positions="xl", memory=8),  # type: ignore[arg-type]
+}
+
+
+@torch.no_grad()
+def outputs(name: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """The states of texts with padding, and the recorded weights."""
+    torch.manual_seed(1)
+    config = CONFIGS[name]
+    model = config.build().eval().double()
+    tokens, real = torch.randint(20, (3, LENGTH)), torch.arange(LENGTH) < torch.tensor([[40], [31], [7]])
+    with record(model) as tape:
+        if isinstance(config, TransformerConfig):
+            found = model.encode(tokens, real)
+        elif isinstance(config, BertConfig):
+            found = model.features(tokens, real)
+        else:
+            found, _ = model.advance(tokens, model.start(rows=3))
+            real = torch.ones_like(real)
+    return found[real], {path: tape[path] for path in tape}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_some_queries_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, weights = outputs(name)
+    sizes, forward = [], Buckets.forward
+    monkeypatch.setattr(Buckets, "forward", lambda *given: (sizes.append((one := forward(*given)).numel()), one)[1])
+    limit = 3 * HEADS * LENGTH * 4  # four queries of all rows
+    for module in ("regard.scores.AT_ONCE", "regard.layers.transformer.AT_ONCE", "regard.recording.CHUNK"):
+        monkeypatch.setattr(module, limit)
+    some, recorded = outputs(name)
+    torch.testing.assert_close(some, whole)
+    for path, one in weights.items():
+        torch.testing.assert_close(recorded[path], one)
+    if name == "t5":
+        assert max(sizes) <= limit
+        assert len(sizes) > 2 * (LENGTH // 4)  # every layer computes its own

@@ -150,6 +150,12 @@ def test_what_is_held_out_never_straddles(texts: list[int]) -> None:
     assert {e.source for e in hold_out(examples[::-1])[1]} == {e.source for e in valid}
 
 
+def test_nothing_is_held_out_of_equal_examples(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("a dog\tun chien\n" * 60, encoding="utf-8")
+    with pytest.raises(UserError, match=r"pairs\.tsv: too few different examples to hold some out; add some, or give"):
+        Pairs(train=str(tmp_path / "pairs.tsv")).load()
+
+
 def test_how_much_is_held_out() -> None:
     def count(size: int) -> int:
         return len(hold_out([Pair(f"{i}", "x") for i in range(size)])[1])

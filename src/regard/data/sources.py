@@ -331,7 +331,9 @@ def load_files(
             more = f" ({doubt})" if doubt else ""
             raise UserError(f"data.train={train}: {found}; add examples, or give data.valid=FILE{more}")
     if not parts["train"]:
-        raise UserError(f"data.train={train}: too few to hold some out; add examples, or give data.valid=FILE")
+        raise UserError(
+            f"data.train={train}: too few different examples to hold some out; add some, or give data.valid=FILE"
+        )
     return Corpus(**parts, warnings=tuple(dict.fromkeys(warnings)))
 
 

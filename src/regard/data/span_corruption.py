@@ -30,8 +30,15 @@ class CorruptSpans:
     span: float = 3.0  # tokens of a hidden span, on average
 
     def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """A source has a sentinel in the place of each hidden span; a target has the rest, and a last sentinel."""
-        whole = lengths["source"]
+        """A source has a sentinel in the place of each hidden span; a target has the rest, and a last sentinel.
+
+        Refuses texts that all need more sentinels than there are. Only here, where the lengths of all training texts
+        are known: those of a batch may all be long.
+        """
+        self._check_sentinels(lengths["source"])
+        return self._after(lengths["source"])
+
+    def _after(self, whole: Lengths) -> dict[str, Lengths]:
         hidden, spans = self.counts(whole)
         target = hidden + spans + 1 + len(self.begin) + len(self.end)
         return {"source": whole - hidden + spans, "target": np.where(whole > 0, target, 0)}
@@ -39,18 +46,26 @@ class CorruptSpans:
     def counts(self, whole: Lengths) -> tuple[Lengths, Lengths]:
         """How many tokens of each text are hidden, and in how many spans: a function of its length alone.
 
-        A text that needs more spans than there are sentinels has fewer and longer ones, unless all texts are so long.
+        A text that needs more spans than there are sentinels has fewer and longer ones.
         """
+        hidden, spans = self._wanted(whole)
+        return hidden, np.minimum(spans, len(self.sentinels) - 1)
+
+    def _wanted(self, whole: Lengths) -> tuple[Lengths, Lengths]:
+        """The counts, if there were any number of sentinels."""
         tokens = (whole - self.before - self.after).clip(0)
         hidden = np.minimum(np.rint(tokens * self.fraction).astype(np.int64).clip(1), (tokens - 1).clip(0))
         possible = np.minimum(hidden, tokens - hidden + 1)  # with a shown token between two hidden spans
-        spans = np.minimum(np.rint(hidden / self.span).astype(np.int64).clip(1), possible)
-        most = len(self.sentinels) - 1
+        return hidden, np.minimum(np.rint(hidden / self.span).astype(np.int64).clip(1), possible)
+
+    def _check_sentinels(self, whole: Lengths) -> None:
+        """Refuse texts of which every one has more hidden spans than there are sentinels for them."""
+        spans, most = self._wanted(whole)[1], len(self.sentinels) - 1
         if len(spans) and (least := int(spans.min())) > most:
-            needs = f"a text of {int(tokens.min())} tokens has {least} hidden spans, which need {least + 1} sentinels"
+            tokens = int(whole.min()) - self.before - self.after
+            needs = f"a text of {tokens} tokens has {least} hidden spans, which need {least + 1} sentinels"
             cure = "raise objective.span, or give shorter texts: lower data.window"
             raise UserError(f"objective.span={self.span:g}: {needs}, and the tokenizer has {most + 1}; {cure}.")
-        return hidden, np.minimum(spans, most)
 
     def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         """Rows with a corrupted `source`, and the `target` that belongs to it."""
@@ -74,7 +89,7 @@ class CorruptSpans:
         span_of: Values = np.cumsum(first) - np.repeat(np.cumsum(spans) - spans, whole)  # of each token, from 1 on
         marks = np.array(self.sentinels)
 
-        after = self.lengths({"source": whole})
+        after = self._after(whole)
         source = np.where(first, marks[(span_of - 1).clip(0)], text)[~hidden | first]
         ends = np.cumsum(after["target"])
         starts = ends - after["target"]

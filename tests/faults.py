@@ -166,6 +166,27 @@ FAULTS = (
         "data/test_related_files.py",
     ),
     Fault(
+        "the bias of a long text is computed for all queries at once",
+        "layers/transformer.py",
+        "torch.is_grad_enabled() or self.bias.heads * len(q_at) * k_at.numel() <= AT_ONCE",
+        "True",
+        "layers/test_long_bias.py",
+    ),
+    Fault(
+        "a part of the queries has the positions of the first ones",
+        "scores.py",
+        "mask.for_queries(some), dropout, q_at[some], k_at)",
+        "mask.for_queries(some), dropout, q_at[: some.stop - some.start][: q[..., some, :].shape[-2]], k_at)",
+        "layers/test_long_bias.py",
+    ),
+    Fault(
+        "a resumed run has the first weights of the given recipe",
+        "training/folder.py",
+        "model=replace(recipe.model, **{name: getattr(stored.model, name) for name in first})",
+        "model=recipe.model",
+        "training/test_electra_t5_runs.py",
+    ),
+    Fault(
         "the number of hidden spans has no limit by its tokens",
         "data/span_corruption.py",
         "np.minimum(hidden, tokens - hidden + 1)",

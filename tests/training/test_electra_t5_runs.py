@@ -56,6 +56,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {family: folder / family for family in SETTINGS}
 
 
+def test_a_context_that_needs_more_sentinels_than_there_are_is_no_error_of_shorter_texts(tmp_path: Path) -> None:
+    long = ("data=lines", "model.positions=learned", "model.context=4096", "plan.steps=3")
+    events = list(Run(recipe("t5", tmp_path, *long, f"data.valid={tmp_path / 'text.txt'}"), tmp_path / "run"))
+    assert [event.step for event in events if type(event).__name__ == "Evaluated"] == [3]
+
+
 def test_settings_of_the_first_weights_bind_no_later_run(tmp_path: Path) -> None:
     other = ("model.neighbours=false", "model.initial=0.02")
     list(Run(recipe("electra", tmp_path, *other, "plan.steps=3"), tmp_path / "old"))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from regard import Run, UserError, embed, export, load, look
+from regard import Run, UserError, embed, export, load, look, record, view
 from regard.cli import main
 from regard.metrics import pearson, spearman
 from regard.recipes import KINDS, Recipe, change, find_recipe
@@ -78,6 +78,16 @@ def _padded(model: Any, texts: list[str]) -> tuple[Any, Any]:
     ids = [model.tokenizer.encode(text) for text in texts]
     real = torch.tensor([[place < len(one) for place in range(4)] for one in ids])
     return torch.tensor([[*one, *[0] * (4 - len(one))] for one in ids]), real
+
+
+def test_a_tape_has_the_attention_of_each_text(run: Path) -> None:
+    model = load(run, "cpu")
+    with record(model.module) as tape:
+        embed(model, ["the cat runs", "a hen"])
+    ids = model.tokenizer.encode("a hen")
+    assert view(tape, item=1).columns == model.tokenizer.pieces(model.tokenizer.wrap_input(ids))
+    with record(model.module), pytest.raises(UserError, match="batch_tokens=4; pass fewer lines"):
+        embed(model, ["the cat runs", "a hen"], batch_tokens=4)
 
 
 def test_similarity_of_a_file_is_the_cosine(

@@ -304,7 +304,7 @@ def reading_axes(model: Loaded, tokens: list[int], *texts: str) -> dict[str, Axe
     config: Facts = model.module.config
     pieces = named_pieces(model.tokenizer, tokens, *texts)
     found = {"encoder": Axes(config.attention_rows or pieces, pieces, "encoder", config.keys_before)}
-    if not config.causal_attention or config.reads_source:
+    if not config.causal_attention or config.reads_source or config.reads_encoder:
         return found
     if not config.split()[0].reads_source:
         return {"decoder": Axes(config.attention_rows or pieces, pieces, "decoder", config.keys_before)}

@@ -44,6 +44,8 @@ class HeadConfig(Protocol):
     threshold: float = 0.5  # the probability from which a label is given, if the head predicts several
     longest: int | None = None  # the most tokens of a text that the head is for; None: as many as the body reads
     tag_sequences: ClassVar[bool] = False  # whether the module is one of `TagSequences`
+    # whether it reads the states of the encoder, of a body with an encoder and a decoder, and not those of the decoder
+    reads_encoder: ClassVar[bool] = False
     # Modules of a model without this head whose weights the head starts from: their paths, and those here.
     init_from: ClassVar[Mapping[str, str]] = {}
 
@@ -177,10 +179,14 @@ def pooled_width(pool: str, width: int) -> int:
 
 @dataclass(frozen=True)
 class VectorHeadConfig(HeadConfig):
-    """One vector per text, without weights: the states are pooled as `regard embed` does (Reimers & Gurevych 2019)."""
+    """One vector per text, without weights: the states are pooled as `regard embed` does (Reimers & Gurevych 2019).
+
+    Of a T5, these are the states of its encoder (Ni et al. 2022, Sentence-T5).
+    """
 
     predicts: ClassVar[str] = "vector"
     one_per_text: ClassVar[bool] = True
+    reads_encoder: ClassVar[bool] = True
 
     pool: Literal["mean", "max", "first", "last"] = "mean"  # mean or max of all states, or the state that is read
     normalise: bool = True  # whether vectors have length 1
@@ -191,7 +197,7 @@ class VectorHeadConfig(HeadConfig):
             raise UserError(f"head.longest={self.longest}: must be at least 1, or none")
 
     def for_body(self, body: Facts) -> Self:
-        if self.pool == "first" and body.causal:
+        if self.pool == "first" and body.causal and not body.reads_source:
             raise UserError("head.pool=first: the first state of a causal model has read one token; use mean or last.")
         return self
 

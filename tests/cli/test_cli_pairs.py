@@ -165,7 +165,11 @@ def test_every_text_of_a_pair_or_choice_is_recorded(runs: Path) -> None:
 
 def test_texts_that_a_model_cannot_read(regard: Regard, runs: Path) -> None:
     for run, text, message in (
-        ("pair", "one text\n", "line 1: expected first and second, none of them empty, found ('one text',)"),
+        (
+            "pair",
+            "one text\n",
+            "line 1: expected first and second, none of them empty, found ('one text',); in a",
+        ),
         ("pair", "a\tb\n\na\t \n", "line 3: expected first and second"),
         ("choice", "context\tchoice\n", "line 1: expected a context and two or more choices"),
         ("choice", "c\ta\tb\nc\ta\tb\td\n", "some examples have 2 choices and some 3"),
@@ -184,6 +188,10 @@ def test_a_cell_over_several_lines_does_not_shift_the_lines_after_it(regard: Reg
     long = "rain " * 40
     Path("a.csv").write_text(f'first,second\n"the rain\n\ncame",the sun came\n\na,b\na,{long}\n')  # the last is line 7
     assert "line 7: 45 tokens with the special ones" in regard("classify", runs / "pair", "a.csv").err
+
+
+def test_one_text_alone_is_not_compared(regard: Regard, runs: Path) -> None:
+    assert "give a file of pairs, or a second text" in regard("similarity", runs / "similarity", "a cat").err
 
 
 def test_a_model_of_another_task_is_refused(regard: Regard, runs: Path) -> None:

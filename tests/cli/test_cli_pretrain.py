@@ -123,6 +123,23 @@ def test_other_recipes_have_a_picture_too(regard: Regard, tmp_path: Path) -> Non
     assert int(choices["answers"]["target"]) in range(4)
     for places in choices["inputs"].values():  # without padding, which has another segment
         assert ({place["segment"] for place in places}, places[-1]["token"]) == ({0, 1}, "<eos>")
+    rows = [{"question": "Who stood?", "passage": "The grey heron stood.", "answer": "grey heron"}] * 2
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rows = [rows[0], *[{"question": "Who sat?", "passage": "The grey heron stood.", "answer": ""}] * 30]
+    (tmp_path / "none.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    asked = ["show", "answer", "data.valid=asked.jsonl", "--example", "data.tokens=word"]
+    found = json.loads(regard(*asked, "data.train=asked.jsonl", "--json").out)
+    predicted = [(place["token"], place["predicts"]) for place in found["inputs"]["tokens"] if place["predicts"]]
+    assert predicted == [("grey", "first"), ("heron", "last")]
+    said = regard(*asked, "data.train=none.jsonl").out
+    assert "predicts  no answer" in said
+    (tmp_path / "pairs.tsv").write_text("a heron\ta grey bird\na fish\ta carp\n", encoding="utf-8")
+    related = ["show", "embed", "data.train=pairs.tsv", "data.valid=pairs.tsv", "data.tokens=word", "--example"]
+    found = json.loads(regard(*related, "--json").out)
+    texts = {name: " ".join(place["token"] for place in places) for name, places in found["inputs"].items()}
+    assert texts in ({"first": "a heron", "second": "a grey bird"}, {"first": "a fish", "second": "a carp"})
+    assert found["answers"] == {"target": "the second text, among 1 other texts of the batch"}
+    assert "from=runs/a: regard show has no from=" in regard(*related, "from=runs/a").err
     picture = example_picture(find_recipe("pretrain"))
     (drawn,) = [section for section in picture.sections() if isinstance(section, Interlinear)]
     assert drawn.names == ["reads", "segment", "chosen", "predicts"]

@@ -54,6 +54,8 @@ def test_the_word_with_the_largest_weight_is_another_word_and_no_punctuation_mar
         weights[0, at, pieces_of[1]] = 0.2 / len(pieces_of[1])
         weights[0, at, pieces_of[3]] = 0.1 / len(pieces_of[3])
     assert most_attended(weights, text, 2).tolist() == [1]
+    (layer,) = text.lines_from("cat", next(iter(text.weights)), 0, 4).layers
+    assert [at for at, row in enumerate(layer.weights[0]) if row.any()] == [at for at in pieces_of[4] if at != dot]
 
 
 def test_head_and_offset_are_selected_on_one_half_and_judged_on_the_other() -> None:

@@ -95,3 +95,12 @@ def test_interlinear_lines_are_broken_at_the_width_and_escaped() -> None:
     assert "&lt;b&gt;" in page
     with pytest.raises(ValueError, match="every column must have 2 cells"):
         Interlinear("", ["a", "b"], [("x",)])
+
+
+def test_the_names_of_rows_are_not_broken_where_a_table_is_narrow() -> None:
+    rows = [("transformer-xl", "next token: perplexity 185.3 on the validation text", "95.00 ± 3.54 %", 161744)] * 2
+    console = Console(width=50, file=io.StringIO(), color_system=None)
+    console.print(sections_text([Table("Families", ["family", "its own task", "probe", "parameters"], rows)]))
+    found = console.file.getvalue()  # type: ignore[attr-defined]
+    assert found.count("transformer-xl") == 2
+    assert max(map(len, found.splitlines())) <= 50

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
-from regard import Run, UserError, embed, export, load, look
+from regard import Run, UserError, embed, export, load, look, record, view
 from regard.cli import main
 from regard.metrics import pearson, spearman
 from regard.recipes import KINDS, Recipe, change, find_recipe
@@ -78,6 +79,16 @@ def _padded(model: Any, texts: list[str]) -> tuple[Any, Any]:
     ids = [model.tokenizer.encode(text) for text in texts]
     real = torch.tensor([[place < len(one) for place in range(4)] for one in ids])
     return torch.tensor([[*one, *[0] * (4 - len(one))] for one in ids]), real
+
+
+def test_a_tape_has_the_attention_of_each_text(run: Path) -> None:
+    model = load(run, "cpu")
+    with record(model.module) as tape:
+        embed(model, ["the cat runs", "a hen"])
+    ids = model.tokenizer.encode("a hen")
+    assert view(tape, item=1).columns == model.tokenizer.pieces(model.tokenizer.wrap_input(ids))
+    with record(model.module), pytest.raises(UserError, match="batch_tokens=4; pass fewer lines"):
+        embed(model, ["the cat runs", "a hen"], batch_tokens=4)
 
 
 def test_similarity_of_a_file_is_the_cosine(
@@ -149,6 +160,23 @@ def test_a_causal_body_with_the_last_state(files: Path, tmp_path: Path) -> None:
     texts = [text for text in TEXTS if text]
     ours = embed(load(tmp_path / "run", "cpu"), texts).vectors
     assert np.linalg.norm(ours, axis=1).max() > 1.1
+    np.testing.assert_allclose(vectors_of_sentence_transformers(done.path, texts), ours, atol=1e-5)
+
+
+def test_the_vectors_of_a_t5_are_those_of_its_encoder(files: Path, tmp_path: Path) -> None:
+    start = recipe_of(f"data.train={files}/pairs.tsv model=t5-small {SIZES} model.inner=16 {PLAN} plan.steps=1")
+    list(Run(start, tmp_path / "run"))
+    model = load(tmp_path / "run", "cpu")
+    texts = [text for text in TEXTS if text]
+    ours = embed(model, texts).vectors
+    for text, vector in zip(texts, ours):
+        ids = torch.tensor([model.tokenizer.wrap_input(model.tokenizer.encode(text))])
+        with torch.no_grad():
+            states = model.module.body.encode(ids)  # type: ignore[union-attr,operator]
+        np.testing.assert_allclose(F.normalize(states.mean(1), dim=-1)[0].numpy(), vector, atol=1e-6)
+    assert {layer.part for layer in look(model, texts[0]).layers} == {"encoder"}
+    done = export(model, tmp_path / "out", to="sentence-transformers")
+    np.testing.assert_allclose(embed(load(done.path, "cpu"), texts).vectors, ours, atol=1e-6)
     np.testing.assert_allclose(vectors_of_sentence_transformers(done.path, texts), ours, atol=1e-5)
 
 

@@ -183,7 +183,12 @@ def test_t5_is_fine_tuned_under_a_head_and_exported(tmp_path: Path) -> None:
     with record(model.module) as tape:
         found = classify(model, LINES[:2])
     assert {name.split(".")[1] for name in tape} == {"encoder", "decoder"}
-    assert look(model, LINES[0]).layers
+    seen = look(model, LINES[0])
+    assert {layer.part for layer in seen.layers} == {"encoder", "decoder", "cross"}
+    read = model.tokenizer.pieces(model.tokenizer.wrap_input(model.tokenizer.encode(LINES[0])))
+    assert [*look(model, LINES[0], part="encoder").columns] == [*look(model, LINES[0], part="cross").columns] == read
+    # The decoder is one token behind: it begins with token 0, as that of T5.
+    assert [*look(model, LINES[0], part="decoder").columns] == [*model.tokenizer.pieces([0]), *read[:-1]]
     export(model, tmp_path / "out", to="transformers")
     theirs = transformers.T5ForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     for line, ours in zip(LINES, found):

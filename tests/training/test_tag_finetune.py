@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import regard
 from regard.cli import main
 from regard.data.batches import collate
 from regard.data.word_pieces import PieceText
@@ -79,8 +80,10 @@ def test_a_tagger_learns_its_sentences(folder: Path, tmp_path: Path, head: str) 
     view = look(model, "Anna left")
     assert len(view.layers) == 2
     with record(model.module) as tape:
-        tag(model, ["Anna left"])
-    assert not len(tape)
+        tag(model, ["Hal Berg left", "Anna left"])
+    assert len(tape) == 2
+    pieces = model.tokenizer.pieces(model.tokenizer.wrap_input(model.tokenizer.encode("Anna left")))
+    assert regard.view(tape, item=1).columns == pieces == view.columns
 
 
 @pytest.mark.parametrize("given", MAKE)

@@ -98,6 +98,8 @@ def show(
         raise UserError(f"{name}: this directory has no run; name a run, such as runs/dates, or a recipe.")
     if run and settings:
         raise UserError(f"{settings[0]}: the settings of the run {name} are fixed; leave it out, or name a recipe.")
+    if start := next((one for one in settings or [] if one.startswith("from=")), None):
+        raise UserError(f"{start}: regard show has no from=, which is for regard train; leave it out.")
     recipe = stored_recipe(run, kinds) if run else change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
     if out is not None and (not example or out.suffix.lower() != ".html"):

@@ -1,11 +1,13 @@
 """`regard similarity`: pairs of texts in, numbers out."""
 
+import os
 from typing import Annotated
 
 import typer
 
 from regard.cli import options
 from regard.cli.lines import numbered, part_chunks, print_line
+from regard.errors import UserError
 
 First = Annotated[
     str,
@@ -46,6 +48,8 @@ def similarity(
         return
     able = model.predicts("vector") or (model.joined_text is not None and model.predicts("number"))
     model.expect("compare two texts", able)
+    if first != "-" and not os.path.exists(first):
+        raise UserError(f"{first!r:.60}: no such file; give a file of pairs, or a second text to compare it with.")
     for chunk in part_chunks(model, first):
         answers = similarities(model, chunk.texts, reading.batch_tokens)
         chunk.print_answers(answers, json, lambda one: [format_number(one.number)])

@@ -95,6 +95,8 @@ def train(
       regard train translate data.train=b.tsv from=runs/a --out runs/b
       regard train text data.train=mine.txt from=hf:openai-community/gpt2 --download
       regard train classify data.train=opinions.tsv from=bert/ plan.layer_decay=0.9
+      regard train pretrain data.train=book.txt model=bert --out runs/bert
+      regard train classify data.train=opinions.tsv from=runs/bert
       regard train text data.train=book.txt model=lstm model.direction=both
       regard train classify data.train=reviews.csv data.text=review data.label=stars model=kim
       regard train classify data.train=opinions.tsv from=runs/ulmfit

@@ -64,8 +64,9 @@ class TokenizedText:
         return {name: tape[name][0][..., -len(self.tokens) :] for name in tape}
 
     def lines_from(self, title: str, layer: str, head: int, word: int) -> AttentionView:
-        """A picture of the weights of one head from the tokens of one word."""
-        from_word = torch.tensor([one == word for one in self.words])[:, None]  # (T, 1)
+        """A picture of the weights of one head from the tokens of one word, without punctuation after it."""
+        of_word = [one == word and not separator for one, separator in zip(self.words, self.separators)]
+        from_word = torch.tensor(of_word)[:, None]  # (T, 1)
         weights = (self.weights[layer][[head]] * from_word).float().numpy()
         return AttentionView(title, self.pieces, self.pieces, [Layer(layer, weights, kept_heads=(head,))])
 

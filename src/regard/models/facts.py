@@ -200,6 +200,11 @@ class Facts(Protocol):
         return self.causal
 
     @property
+    def reads_encoder(self) -> bool:
+        """Whether the model is the encoder of its body under a head, and the decoder of the body is not run."""
+        return False
+
+    @property
     def query(self) -> Literal["before", "state", "layer"]:
         """What a decoder's query is: its state before the step, its state at the step, or a vector of the layer."""
         return "layer"

@@ -45,6 +45,10 @@ class HeadedConfig(SharesFacts):
         return self.head.tag_sequences
 
     @property
+    def reads_encoder(self) -> bool:
+        return self.head.reads_encoder and self.body.reads_source
+
+    @property
     def threshold(self) -> float:
         return self.head.threshold
 
@@ -96,6 +100,8 @@ class Headed(Model):
         positions: Tensor | None = None,
     ) -> Tensor:
         """The states (B, T, width) of the body at tokens (B, T)."""
+        if self.config.reads_encoder:
+            return self.body.encode(tokens, real)
         return self.body.features(tokens, real, segments, positions)
 
     def layers(

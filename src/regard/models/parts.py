@@ -13,16 +13,19 @@ def parts(module: Any) -> dict[str, str]:
     """The part of a model that each attention module belongs to, by its path.
 
     In a model that reads a source, what is below `encoder` is the encoder. In the decoder, the first attention of a
-    block reads the target; the second one, and an attention outside of any block, reads the source.
+    block reads the target; the second one, and an attention outside of any block, reads the source. The body under a
+    head has the same parts as without it; if the head reads the encoder alone, the decoder is left out.
     """
     config: Facts = module.config
+    body, head = config.split()
+    encoder = "encoder." if head is None else "body.encoder."
     own = {id(block.attention.read) for block in module.modules() if isinstance(block, Block)}
     found = {}
     for path, attention in attentions(module).items():
-        if not config.causal_attention or (config.reads_source and path.startswith("encoder.")):
+        if not config.causal_attention or (body.reads_source and path.startswith(encoder)):
             found[path] = "encoder"
-        else:
-            found[path] = "cross" if config.reads_source and id(attention) not in own else "decoder"
+        elif not config.reads_encoder:
+            found[path] = "cross" if body.reads_source and id(attention) not in own else "decoder"
     return found
 
 

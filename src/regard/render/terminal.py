@@ -20,6 +20,7 @@ EDGES = (0.05, 0.25, 0.5, 0.75)  # parts of the colour scale at which the next s
 COLOUR = "blue"
 TALLEST = 12  # letters in a vertical heading
 WIDEST = 16  # terminal cells of a row's label
+WHOLE = 20  # letters of a word in the first column of a table that is not broken
 
 
 def sections_text(sections: Sequence[report.Section]) -> Group:
@@ -51,7 +52,12 @@ def table_text(section: report.Table) -> Group:
     for at, name in enumerate(section.columns):
         right = at > 0 and is_numeric([row[at] for row in rows])
         style = "" if at else "cyan"
-        table.add_column(Text(name), justify="right" if right else "left", style=style, overflow="fold")
+        # The first column names the rows: its words are kept whole where other columns can be narrower.
+        words = [word for row in rows for word in format_cell(row[0]).split()]
+        least = None if at else min(max(map(len, words), default=0), WHOLE)
+        table.add_column(
+            Text(name), justify="right" if right else "left", style=style, overflow="fold", min_width=least
+        )
     for row in rows:
         cells = [Text(format_cell(cell)) for cell in row]
         for cell, shown in zip(row, cells):

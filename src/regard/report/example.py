@@ -37,6 +37,7 @@ OWN_TEXT = (  # paragraphs
     "slow. Children build dams of stones, and small fish hide under the bridge. Nobody knows how old the "
     "bridge is. The oldest people in the village say that it was always there.",
 )
+FIRST, LAST, NO_ANSWER = "first", "last", "no answer"  # what a model that answers questions predicts, at these tokens
 REPLACED, ORIGINAL = "replaced", "original"  # what ELECTRA predicts of each token
 SHOWN = {"mask": "masked", "random": "random", "kept": "kept"}  # what is shown at a chosen place, by the name in JSON
 SENTENCES = {  # the answers to a question about two parts, by `objective.sentences`
@@ -65,6 +66,7 @@ class ExamplePicture:
     inputs: Mapping[str, tuple[Place, ...]]
     answers: Mapping[str, str]
     carried: str = ""  # what the model knows of the text before the example
+    span: bool = False  # whether a span of the input is predicted, by its first and last token
 
     def sections(self) -> list[Section]:
         """The example as sections of a report."""
@@ -99,6 +101,9 @@ class ExamplePicture:
                 said += "reads the text with tokens that are sampled from these predictions, and predicts for each "
                 said += "token whether it was replaced; below, the answer is written at the masked places. The "
                 said += "generator of this example is not trained."
+        elif self.span:
+            said += " It predicts the first and the last token of the answer; the first token of the input stands for "
+            said += "no answer."
         elif predicted:
             said += f" It predicts {predicted} tokens; each stands below the token that is read just before it."
         return f"{said} {self.carried}".strip()
@@ -135,9 +140,13 @@ def _pictured(prepared: Prepared, kinds: Kinds) -> ExamplePicture:
         }
     if isinstance(recipe.objective, ReplacedTokens):
         inputs = _replaced(prepared, recipe.objective, batch, texts[-1])
+    if task.head == "vector":
+        inputs = _related(batch, texts[-1])
+    if task.head == "span":
+        inputs = {name: _spanned(places, batch) for name, places in inputs.items()}
     objective = next(name for name, kind in kinds["objective"].items() if kind is type(recipe.objective))
-    answers = _answers(batch, recipe.objective, fields)
-    return ExamplePicture(recipe.name, task.name, objective, inputs, answers, _carried(recipe))
+    answers = _related_answer(batch) if task.head == "vector" else _answers(batch, recipe.objective, fields)
+    return ExamplePicture(recipe.name, task.name, objective, inputs, answers, _carried(recipe), task.head == "span")
 
 
 def _carried(recipe: Recipe) -> str:
@@ -151,6 +160,28 @@ def _choice(batch: Batch, number: int) -> Batch:
     """One choice of each example, as a batch of texts. The inputs of a batch of C choices are (B, T, C)."""
     fields = {name: batch[name][..., number] for name in ("tokens", "segments")}
     return replace(batch, fields=fields, real={"tokens": fields["segments"] != PADDING})
+
+
+def _related(batch: Batch, tokenizer: Tokenizer) -> dict[str, tuple[Place, ...]]:
+    """The texts of the first pair, which are the first rows of a batch (`regard.tasks.related_texts`)."""
+    found = {}
+    for row, name in zip(range(len(batch["tokens"]) // len(batch["targets"])), ("first", "second", "negative")):
+        real = batch.real["tokens"][row]
+        found[name] = tuple(map(Place, tokenizer.pieces(batch["tokens"][row][real].tolist())))
+    return found
+
+
+def _related_answer(batch: Batch) -> dict[str, str]:
+    """What is predicted of the first pair: which of several texts belongs to its first text."""
+    negatives = int(batch["negatives"][0].sum())
+    return {"target": f"the second text, among {negatives} other texts of the batch"}
+
+
+def _spanned(places: tuple[Place, ...], batch: Batch) -> tuple[Place, ...]:
+    """The places of a question with its passage, with the answer's first and last token; place 0 is no answer."""
+    first, last = batch["targets"][0].tolist()
+    names = {last: LAST, first: FIRST} if first != last else {first: f"{FIRST}, {LAST}" if first else NO_ANSWER}
+    return tuple(replace(place, predicts=names.get(at)) for at, place in enumerate(places))
 
 
 def _places(name: str, batch: Batch, tokenizer: Tokenizer, head: str, fields: Mapping[str, Field]) -> tuple[Place, ...]:

@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from regard.errors import UserError
 from regard.heads import text_vectors
 from regard.models import reads_whole
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded
+from regard.recording import active_tape
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded, reading_axes, record_pass
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
-from regard.verbs.words import Vectors, check_layers, embed_words, ends, layer_states
+from regard.verbs.words import Vectors, check_layers, embed_words, ends, layer_states, states_of_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +112,11 @@ def _token_states(
 ) -> Iterator[States]:
     """The states at the tokens of texts, special tokens included."""
     tokens = _read(model, texts, pooling, first)
+    if tokens and active_tape(model.module) is not None:
+        ids, _, visible = padded(model, tokens)
+        items = [reading_axes(model, some, text) for some, text in zip(tokens, texts)]
+        most = batch_tokens if len(items) > 1 else np.inf
+        record_pass(model, items, ids.shape[1], most, lambda: states_of_layers(model, ids, visible, layers))
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):
         ids, real, visible = padded(model, [tokens[row] for row in rows])
         yield rows, layer_states(model, ids, visible, layers), real

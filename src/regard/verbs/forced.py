@@ -66,11 +66,10 @@ def joined_rows(model: Loaded, arrays: Sequence[Values]) -> list[Row]:
 def joined_axes(model: Loaded, value: Any, array: Values) -> list[dict[str, Axes]]:
     """The axes of the texts of a value, of which an example may have several, given its array."""
     arrays = [array] if array.ndim == 2 else list(array.swapaxes(0, 1))
-    found = []
-    for texts, one in zip(inputs_of(value), arrays):
-        tokens = one[one[:, 1] > PADDING, 0].tolist()
-        found.append(_reading_axes(model, named_pieces(model.tokenizer, tokens, *texts)))
-    return found
+    return [
+        reading_axes(model, one[one[:, 1] > PADDING, 0].tolist(), *texts)
+        for texts, one in zip(inputs_of(value), arrays)
+    ]
 
 
 def text_rows(model: Loaded, texts: Sequence[str], ids: Sequence[list[int]]) -> list[Row]:
@@ -216,21 +215,32 @@ def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> 
 @torch.no_grad()
 def record_rows(model: Loaded, encoded: Sequence[Row], items: Sequence[dict[str, Axes]], batch_tokens: float) -> None:
     """Record one batch of these rows, with the axes of each of their texts, if the caller records the model."""
-    recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
-    if not recorders or not encoded:
+    if active_tape(model.module) is None or not encoded:
         return
-    tape, rows = recorders[0].tape, recorders[0].rows
+    lengths = {name: np.array([len(row[name]) for row in encoded]) for name in model.fields}
+    widest = max(int(axis.max()) for axis in model.task.widths(lengths).values())
+
+    def read() -> None:
+        with model.autocast():
+            model.module(collate(encoded, model.task).to(model.device))
+
+    record_pass(model, items, widest, batch_tokens if len(encoded) > 1 else np.inf, read)
+
+
+def record_pass(
+    model: Loaded, items: Sequence[dict[str, Axes]], widest: int, batch_tokens: float, read: Callable[[], object]
+) -> None:
+    """Record one pass, a call of `read`, over texts with these axes, padded to `widest` tokens; the caller records."""
+    recorder = next(module.recorder for module in attentions(model.module).values() if module.recorder is not None)
+    tape, rows = recorder.tape, recorder.rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
-    lengths = {name: np.array([len(row[name]) for row in encoded]) for name in model.fields}
-    size = len(items) * max(int(axis.max()) for axis in model.task.widths(lengths).values())
-    if size > batch_tokens and len(encoded) > 1:
+    if (size := len(items) * widest) > batch_tokens:
         raise UserError(
             f"record: {len(items)} texts come to {size:,} padded tokens, and a tape holds one batch of at most "
             f"batch_tokens={batch_tokens:,}; pass fewer lines at a time, or raise it."
         )
-    with model.autocast():
-        model.module(collate(encoded, model.task).to(model.device))
+    read()
     most = {part: max(len(item[part].rows) for item in items) for part in items[0]}
     part_of = parts(model.module)
     named = {name: part_of[path_of(name)] for name in tape}
@@ -274,7 +284,7 @@ def axes(model: Loaded, pair: IdPair, texts: tuple[str, str] = ("", "")) -> dict
     config: Facts = model.module.config
     source, target = pair
     if not config.causal:
-        return _reading_axes(model, named_pieces(model.tokenizer, model.tokenizer.wrap_input(target), texts[1]))
+        return reading_axes(model, model.tokenizer.wrap_input(target), texts[1])
     tokenizer = model.target_tokenizer
     pieces = named_pieces(tokenizer, tokenizer.special_tokens.wrap_target(target), texts[1])
     past, predicted = pieces[:-1], pieces[1:]
@@ -285,11 +295,21 @@ def axes(model: Loaded, pair: IdPair, texts: tuple[str, str] = ("", "")) -> dict
     return found
 
 
-def _reading_axes(model: Loaded, text: list[str]) -> dict[str, Axes]:
-    """The axes of a model that reads a text whole."""
+def reading_axes(model: Loaded, tokens: list[int], *texts: str) -> dict[str, Axes]:
+    """The axes of a model that reads a text whole, given its tokens with the special ones.
+
+    A translator that reads a text whole is the body under a head, or its encoder alone. Under a head both of its sides
+    read the text, and its decoder is one token behind and starts with token 0 (`Transformer.features`).
+    """
     config: Facts = model.module.config
-    part = "decoder" if config.causal_attention else "encoder"
-    return {part: Axes(config.attention_rows or text, text, part, config.keys_before)}
+    pieces = named_pieces(model.tokenizer, tokens, *texts)
+    found = {"encoder": Axes(config.attention_rows or pieces, pieces, "encoder", config.keys_before)}
+    if not config.causal_attention or config.reads_source or config.reads_encoder:
+        return found
+    if not config.split()[0].reads_source:
+        return {"decoder": Axes(config.attention_rows or pieces, pieces, "decoder", config.keys_before)}
+    before = [*model.tokenizer.pieces([0]), *pieces[:-1]]
+    return found | {"decoder": Axes(before, before, "decoder"), "cross": Axes(pieces, pieces, "cross")}
 
 
 def named_pieces(tokenizer: Tokenizer, tokens: list[int], *texts: str) -> list[str]:

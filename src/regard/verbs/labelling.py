@@ -162,5 +162,6 @@ def checked_parts(model: Loaded, parts: Sequence[str], place: str) -> list[str]:
     fits = len(given) > 2 if chooses else len(given) == len(columns)
     if not fits or not all(isinstance(part, str) and part.strip() for part in given):
         expected = "a context and two or more choices" if chooses else " and ".join(columns)
-        raise UserError(f"{place}: expected {expected}, none of them empty, found {given!r:.60}")
+        cure = "; in a line of text, write a tab between them" if len(given) == 1 else ""
+        raise UserError(f"{place}: expected {expected}, none of them empty, found {given!r:.60}{cure}")
     return [part.strip() for part in given]

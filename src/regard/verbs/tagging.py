@@ -21,8 +21,16 @@ from regard.entities import Entity, entities, names_entities
 from regard.errors import UserError
 from regard.heads import best_tags, tag_sequences
 from regard.layers.crf import LinearChain
-from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, in_batches, input_rows
+from regard.recording import active_tape, pause_recording
+from regard.verbs.forced import (
+    BATCH_TOKENS,
+    check_is_list,
+    grouped,
+    in_batches,
+    input_rows,
+    reading_axes,
+    record_rows,
+)
 from regard.verbs.loaded import Loaded
 
 ALL = slice(None)  # all words of a text
@@ -138,6 +146,12 @@ def _batches(model: Loaded, texts: Sequence[str], batch_tokens: int) -> Iterator
         yield _Batch(rows, tags, logits, best, real)
 
 
+def _ids(field: TextField, array: Values) -> list[int]:
+    """The ids of the tokens of a text; a `PieceText` has others in its array where no word begins."""
+    ids = np.where(array < 0, ~array, array) if isinstance(field, PieceText) else array
+    return list(ids.tolist())
+
+
 def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list[Tensor]:
     """The logits (W, L) of the words of each text; a text that is longer than the model reads is read in windows."""
     name, field = next((name, each) for name, each in model.fields.items() if isinstance(each, TextField))
@@ -150,6 +164,13 @@ def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list
             owners.append(number)
 
     rows = input_rows(model, name, arrays)
+    if not model.module.config.reads_words and active_tape(model.module) is not None:
+        single = {owner for owner in owners if owners.count(owner) == 1}  # the others are read in windows
+        items = [
+            reading_axes(model, _ids(field, one), texts[owner] if owner in single else "")
+            for owner, one in zip(owners, arrays)
+        ]
+        record_rows(model, rows, items, batch_tokens)
 
     def read(group: list[int]) -> Sequence[Tensor]:
         batch = collate([rows[place] for place in group], model.task).to(model.device)

@@ -110,9 +110,16 @@ def check_layers(layers: str) -> None:
 
 @torch.no_grad()
 def layer_states(model: Loaded, tokens: Tensor, real: Tensor | None, layers: str) -> list[Tensor]:
+    """The states of `states_of_layers`, without recording attention."""
+    with pause_recording(model.module):
+        return states_of_layers(model, tokens, real, layers)
+
+
+@torch.no_grad()
+def states_of_layers(model: Loaded, tokens: Tensor, real: Tensor | None, layers: str) -> list[Tensor]:
     """The chosen layers: one tensor of states (B, T, D), or those of all layers; of the source, if there is one."""
     module: Any = model.module
-    with pause_recording(module), model.autocast():
+    with model.autocast():
         if layers == "cove":
             return [cove_states(model, tokens, real)]
         if layers != "last":

@@ -27,6 +27,7 @@ CONFIGS: dict[str, ModelConfig] = {
     "bert": BertConfig(vocab=9, tied=False, outputs=("masked", "pooled", "next"), mask=3, **SMALL),
     "neighbours": BertConfig(vocab=9, embed=8, neighbours=True, **SMALL),
     "transformer": TRANSLATOR,
+    "copies": replace(TRANSLATOR, copies=True, positions="t5", shared="all"),
     "seq2seq": Seq2SeqConfig(source_vocab=9, target_vocab=9, width=8, embed=6),
 }
 
@@ -125,6 +126,42 @@ def test_the_generator_of_electra_starts_with_neighbour_heads_too() -> None:
         generator(model, tokens, torch.zeros(2, 1, dtype=torch.long), None)
     weights = tape[next(iter(tape))]
     assert weights[:, 0].diagonal(-1, 1, 2).mean() > 0.3 < weights[:, 1].diagonal(1, 1, 2).mean()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="scaled-dot"),
+        pytest.param({"score": "dot", "scaled": False, "readout_scale": 0.0, "norm": "rms"}, id="t5"),
+        pytest.param({"heads": 2, "decoder_heads": 8}, id="narrow-heads-of-the-decoder"),
+        pytest.param({"layers": 4, "groups": 1}, id="shared-layers"),
+    ],
+)
+def test_a_copy_start_predicts_the_tokens_that_it_attends_to(settings: dict[str, Any]) -> None:
+    """Each source is read by a start token alone: its tokens are predicted, and others are not."""
+    shape = {"width": 256, "heads": 4, "layers": 2, "inner": 64, "source_vocab": 500, "target_vocab": 500}
+    source = torch.stack([torch.randperm(499)[:4] + 1 for _ in range(40)])
+    found = {}
+    for copies in (False, True):
+        torch.manual_seed(1)
+        model = TransformerConfig(**shape | settings, positions="t5", shared="all", copies=copies).build().eval()
+        with record(model, "encoder.blocks.0*") as tape:
+            features, _ = model.advance(torch.zeros(40, 1, dtype=torch.long), model.start(source))
+        weights = tape[next(iter(tape))]  # (B, H, Tq, Tk)
+        logits = model.readout(features)[:, 0]
+        ranks = (logits[:, None] > logits.gather(-1, source)[..., None]).sum(-1)  # tokens with a higher probability
+        found[copies] = (weights[:, 0].diagonal(-1, 1, 2).mean(), ranks.float().mean())
+    assert found[False][0] < 0.5
+    assert found[False][1] > 150
+    assert found[True][0] > 0.95
+    assert found[True][1] < 60
+
+
+def test_settings_that_do_not_fit_a_copy_start_are_refused() -> None:
+    with pytest.raises(UserError, match=r"model.positions=learned: does not fit model.copies=true; set model"):
+        TransformerConfig(copies=True, positions="learned", shared="all")
+    with pytest.raises(UserError, match=r"model.shared=target: does not fit model.copies=true; set model.shared=all"):
+        TransformerConfig(copies=True, positions="t5")
 
 
 @pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in CONFIGS.items()])

@@ -481,6 +481,16 @@ def test_settings_of_the_first_weights_are_left_out(tmp_path: Path) -> None:
     assert read_model(tmp_path, read_settings(tmp_path)).config == replace(config, initial=0.02, mimetic=False)
 
 
+def test_a_t5_with_a_copy_start_is_exported_as_any_other(tmp_path: Path) -> None:
+    settings = {**SIZES, **TRANSLATORS["t5"][1], "source_vocab": 9, "target_vocab": 9, "copies": True}
+    model = TransformerConfig(**settings).build()
+    assert write_model(model, tmp_path, {}) == "t5"
+    again = read_model(tmp_path, read_settings(tmp_path))
+    assert not again.config.copies
+    for name, tensor in model.state_dict().items():
+        assert again.state_dict()[name].equal(tensor), name
+
+
 def test_other_families_are_refused(language: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model=lstmn: no public checkpoint type has such a model"):
         regard.export(language, tmp_path / "out")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from regard.attention import Memory
 from regard.errors import UserError, nearest
 from regard.layers.checks import refuse
-from regard.layers.init import init_weights
+from regard.layers.init import copy_start, init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
@@ -47,6 +47,7 @@ class TransformerConfig(Shape, Translates):
     shared: str = "target"
     scaled: bool = True  # token embeddings are multiplied by √width
     readout_bias: bool = False  # whether the output layer has a bias
+    copies: bool = False  # the decoder starts by predicting the tokens of the source that it attends to
     readout_scale: float = 1.0  # the last states are multiplied by this before the output layer; 0: by 1 / √width
 
     def __post_init__(self) -> None:
@@ -65,6 +66,11 @@ class TransformerConfig(Shape, Translates):
             sizes = f"model.source_vocab={self.source_vocab} and model.target_vocab={self.target_vocab}"
             cure = "set data.joint=true, or model.shared=target"
             raise UserError(f"model.shared={self.shared}: needs one vocabulary, not {sizes}; {cure}")
+        if self.copies:
+            for name, fit in (("positions", "t5"), ("shared", "all")):
+                if (found := getattr(self, name)) != fit:
+                    cure = f"set model.{name}={fit}, or model.copies=false"
+                    raise UserError(f"model.{name}={found}: does not fit model.copies=true; {cure}")
 
     @property
     def decoder(self) -> Shape:
@@ -164,6 +170,8 @@ class Transformer(Causal):
         init_weights(self)
         # The logits start with a variance near one, whatever the scale: T5's embeddings start with deviation 1.
         nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_factor)
+        if config.copies:
+            copy_start(self.encoder, self.decoder)
 
     def encode(self, source: Tensor, source_real: Tensor | None = None, layers: list[Tensor] | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts); the states of each layer are added to ``layers``."""

@@ -24,7 +24,7 @@ def text2text() -> Recipe:
         name="text2text",
         title="texts to texts, with task prefixes",
         data=TextToText(),
-        model=SMALL_T5,
+        model=replace(SMALL_T5, copies=True),
         objective=TeacherForcing(),
         plan=Plan(steps=10_000, batch_tokens=4096, rate=1e-3, warmup=500, evaluate=500, patience=5),
         metrics=("exact", "bleu", "text_spearman"),

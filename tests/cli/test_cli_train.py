@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from shutil import copytree
@@ -147,6 +148,17 @@ def test_dry_run_estimates_and_leaves_nothing(regard: Regard, tiny: list[str], t
     wrong = regard("train", "translate", *tiny, "metrics=perplexity,aer", "--dry-run")
     assert "metrics=perplexity,aer" in wrong.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_dry_run_on_a_gpu_says_what_its_time_leaves_out(
+    regard: Regard, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("regard.training.estimate")
+    measured = module.estimate
+    assert "CUDA graphs" not in regard("train", "translate", *tiny, "--dry-run").out
+    monkeypatch.setattr(module, "estimate", lambda *given: replace(measured(*given), device="cuda"))
+    assert "without CUDA graphs" in regard("train", "translate", *tiny, "--dry-run").out
+    assert "CUDA graphs" not in regard("train", "translate", *tiny, "plan.capture=false", "--dry-run").out
 
 
 def test_a_model_of_counts_reports_steps_with_text_only(regard: Regard, tmp_path: Path) -> None:

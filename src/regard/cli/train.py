@@ -251,6 +251,8 @@ def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: C
         "time": f"{time} for {many(found.steps, 'step', 'steps')} (plan.{found.ends_by}) of "
         f"{1000 * found.seconds_per_step:.0f} ms, without evaluations",
     }
+    if found.device.startswith("cuda") and recipe.plan.capture and not recipe.plan.checkpoint:
+        rows["time"] += " and without CUDA graphs, with which a small model takes a fraction of this time"
     tried = "a few parts counted" if found.counts else "one update on the longest batch, a few on others"
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: {tried}")
     for name, row in rows.items():

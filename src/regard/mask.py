@@ -175,7 +175,9 @@ def masked_bias(bias: Tensor, table: Tensor | None) -> Tensor:
     """The bias combined with a mask's table, boolean or float."""
     if table is None:
         return bias
-    return bias.masked_fill(~table, -math.inf) if table.dtype == torch.bool else bias + table
+    if table.dtype == torch.bool:  # a sum has no work in the backward pass, where filling the bias itself would have
+        table = torch.zeros_like(table, dtype=bias.dtype).masked_fill_(~table, -math.inf)
+    return bias + table
 
 
 def _combine(

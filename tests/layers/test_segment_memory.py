@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.layers.kv_cache import KVCache
-from regard.layers.segment_memory import SegmentStates
+from regard.layers.segment_memory import SegmentStates, segment_plan
 from regard.models import GptConfig
 from regard.models.gpt import Gpt
 
@@ -141,3 +141,12 @@ def test_padding_and_other_rows_are_refused() -> None:
         model.advance(tokens, model.start_segments(2), torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(UserError, match="they have 2 rows, but the state has 3"):
         model.advance(tokens, model.start_segments(3))
+
+
+def test_no_query_of_a_segment_is_without_keys() -> None:
+    """On a GPU, queries that might see no key cost several kernels in each layer."""
+    plan = segment_plan(torch.zeros(2, 4, 8), filled=3).with_window(2).resolved(4, torch.device("cpu"))
+    table = plan.mask.pairs
+    assert table is not None
+    assert table.any(-1).all()
+    assert plan.mask.find_empty_rows(table) is None

@@ -26,8 +26,9 @@ from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_tas
 from regard.recipes.recipe import DATA, is_kind, shown_name, without_same_kinds
 from regard.training.warm_start import WarmStart, warm_started
 
-# Settings that are valid only together: a width and its heads or its tied embedding, a softmax and its clusters.
-TOGETHER = {("model", name) for name in ("width", "heads", "embed", "softmax")}
+# Settings that are valid only together: a width and its heads or its tied embedding, a softmax and its clusters, the
+# positions and the shared embedding that model.copies needs.
+TOGETHER = {("model", name) for name in ("width", "heads", "embed", "softmax", "positions", "shared")}
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import Memory
 from regard.layers.kv_cache import AttentionPlan, check_rows
-from regard.mask import CAUSAL
+from regard.mask import Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,4 +53,4 @@ class SegmentPlan(AttentionPlan):
 def segment_plan(x: Tensor, filled: int) -> SegmentPlan:
     """The plan of a segment x (B, T, width) after ``filled`` tokens in the memory."""
     at = torch.arange(filled + x.shape[1], device=x.device)
-    return SegmentPlan(CAUSAL, at[filled:], at)
+    return SegmentPlan(Mask(causal=True, sees_self=True), at[filled:], at)

@@ -175,7 +175,7 @@ def masked_bias(bias: Tensor, table: Tensor | None) -> Tensor:
     """The bias combined with a mask's table, boolean or float."""
     if table is None:
         return bias
-    if table.dtype == torch.bool:  # a sum has no work in the backward pass, where filling the bias itself would have
+    if table.dtype == torch.bool:  # the gradient passes through a sum; if the bias were filled, it would be filled too
         table = torch.zeros_like(table, dtype=bias.dtype).masked_fill_(~table, -math.inf)
     return bias + table
 
@@ -194,7 +194,9 @@ def _sum(
     a: Callable[[Tensor, Tensor], Tensor] | None, b: Callable[[Tensor, Tensor], Tensor] | None
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The sum of two functions of positions, or the one that is not None."""
-    return (b if a is None else a) if a is None or b is None else lambda q_at, k_at: a(q_at, k_at) + b(q_at, k_at)
+    if a is None or b is None:
+        return b if a is None else a
+    return lambda q_at, k_at: a(q_at, k_at) + b(q_at, k_at)
 
 
 def _insert_dims(table: Tensor, dims: int) -> Tensor:

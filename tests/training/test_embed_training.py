@@ -191,7 +191,7 @@ def test_the_vectors_of_a_t5_are_those_of_its_encoder(files: Path, tmp_path: Pat
 def test_the_layers_of_a_t5_that_trains_vectors_are_those_of_its_encoder(files: Path, tmp_path: Path) -> None:
     start = recipe_of(f"data.train={files}/pairs.tsv model=t5-small {SIZES} model.inner=16 {PLAN} plan.steps=2")
     start = change(start, ["model.layers=2", "model.decoder_layers=2"], KINDS)
-    with pytest.raises(UserError, match="plan.freeze=3: all 3 layers are frozen"):
+    with pytest.raises(UserError, match=r"plan\.freeze=3: all 3 layers are frozen"):
         Run(change(start, ["plan.freeze=3"], KINDS), tmp_path / "frozen")
     run = Run(change(start, ["plan.unfreeze=9"], KINDS), tmp_path / "run")
     before = {name: weight.clone() for name, weight in run.model.state_dict().items()}

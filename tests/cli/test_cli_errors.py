@@ -233,3 +233,11 @@ def test_help_comes_at_once_and_has_examples(regard: Regard) -> None:
     assert "--install-completion" in listed
     assert regard().out == listed
     assert regard("--version").out.startswith("regard 0.")
+
+
+def test_the_message_about_a_very_long_value_is_short_and_keeps_its_cure(regard: Regard) -> None:
+    said = refused(regard("show", "dates", f"plan.steps={'y' * 10**6}\x1b"))
+    assert "plan.steps" in said[:100]
+    assert " … " in said
+    assert said.endswith("y\\x1b: expected a whole number\n")
+    assert len(said) < 2100

@@ -78,6 +78,17 @@ def test_settings_of_the_first_weights_bind_no_later_run(tmp_path: Path) -> None
             torch.testing.assert_close(continued.model.state_dict()[name], weight)
 
 
+def test_a_copy_start_binds_no_later_run(tmp_path: Path) -> None:
+    plain, copies = (recipe("t5", tmp_path, "plan.steps=3", f"model.copies={value}") for value in ("false", "true"))
+    list(Run(plain, tmp_path / "old"))
+    assert not Run(copies, tmp_path / "old", "resume").recipe.model.copies
+    given = [f"data.train={tmp_path / 'text.txt'}", "data.window=24", *TINY, "model.copies=true"]
+    chosen, init = warm_started(find_recipe("pretrain"), given, warm_start_from(tmp_path / "old"), tmp_path / "old")
+    continued = Run(chosen, tmp_path / "new", init=init).model.state_dict()
+    for name, weight in load(tmp_path / "old").module.state_dict().items():
+        torch.testing.assert_close(continued[name], weight)
+
+
 def test_the_generator_of_a_run_is_found_whatever_the_name_of_its_folder(runs: dict[str, Path], tmp_path: Path) -> None:
     year = tmp_path / "2024"
     shutil.copytree(runs["electra"], year)

@@ -17,9 +17,10 @@ from regard.recipes import KINDS, Recipe, change, find_recipe
 from regard.training.evaluate import evaluate
 from regard.training.events import Evaluated
 from regard.training.warm_start import warm_start_from, warm_started
-from regard.verbs.embedding import cosines
+from regard.verbs.embedding import cosines, gathered
 from regard.verbs.labelling import similarity
 from regard.verbs.loaded import Loaded
+from regard.verbs.pooling import Pooling
 from tiny_public import bert, gpt2
 
 ANIMALS, VERBS = ("cat", "dog", "bird", "fox", "cow", "hen"), ("runs", "sleeps", "eats", "sings")
@@ -89,6 +90,13 @@ def test_a_tape_has_the_attention_of_each_text(run: Path) -> None:
     assert view(tape, item=1).columns == model.tokenizer.pieces(model.tokenizer.wrap_input(ids))
     with record(model.module), pytest.raises(UserError, match="batch_tokens=4; pass fewer lines"):
         embed(model, ["the cat runs", "a hen"], batch_tokens=4)
+
+
+def test_an_unknown_token_of_the_prefix_is_named_by_the_prefix(run: Path) -> None:
+    model = load(run, "cpu")
+    with record(model.module) as tape:
+        gathered(model, ["the zebra"], Pooling(prefix="query "))
+    assert view(tape).columns == ["query", "the", "zebra"]
 
 
 def test_similarity_of_a_file_is_the_cosine(
@@ -178,6 +186,19 @@ def test_the_vectors_of_a_t5_are_those_of_its_encoder(files: Path, tmp_path: Pat
     done = export(model, tmp_path / "out", to="sentence-transformers")
     np.testing.assert_allclose(embed(load(done.path, "cpu"), texts).vectors, ours, atol=1e-6)
     np.testing.assert_allclose(vectors_of_sentence_transformers(done.path, texts), ours, atol=1e-5)
+
+
+def test_the_layers_of_a_t5_that_trains_vectors_are_those_of_its_encoder(files: Path, tmp_path: Path) -> None:
+    start = recipe_of(f"data.train={files}/pairs.tsv model=t5-small {SIZES} model.inner=16 {PLAN} plan.steps=2")
+    start = change(start, ["model.layers=2", "model.decoder_layers=2"], KINDS)
+    with pytest.raises(UserError, match=r"plan\.freeze=3: all 3 layers are frozen"):
+        Run(change(start, ["plan.freeze=3"], KINDS), tmp_path / "frozen")
+    run = Run(change(start, ["plan.unfreeze=9"], KINDS), tmp_path / "run")
+    before = {name: weight.clone() for name, weight in run.model.state_dict().items()}
+    list(run)
+    changed = {name for name, weight in run.model.state_dict().items() if not weight.equal(before[name])}
+    assert changed
+    assert all(name.startswith(("body.encoder.blocks.1.", "body.encoder.norm.")) for name in changed)
 
 
 def test_training_starts_from_a_directory_of_sentence_transformers_with_its_pooling(

@@ -91,6 +91,8 @@ class Headed(Model):
         self.config = config
         self.body = config.body.build_body()
         self.head = config.head.build(config.body)
+        if config.reads_encoder:
+            self.body.decoder.requires_grad_(False)  # it is not run: no layer of it is one to train or to unfreeze
 
     def features(
         self,

@@ -35,6 +35,7 @@ class TransformerConfig(Shape, Translates):
     parallel: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
     embedding_width: ClassVar[str] = "width"
+    first_weights: ClassVar[tuple[str, ...]] = ("copies",)
 
     source_vocab: int = 0  # size of the source vocabulary; 0: taken from the source tokenizer
     target_vocab: int = 0  # size of the target vocabulary; 0: taken from the target tokenizer

@@ -282,6 +282,5 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
             decoder_heads=decoder.heads,
             decoder_inner=decoder.inner,
             readout_scale=canonical.readout_factor,
-            copies=False,  # of the first weights alone
         )
     return canonical

@@ -111,6 +111,7 @@ def _token_states(
     model: Loaded, texts: Sequence[str], pooling: Pooling, batch_tokens: int, first: int, layers: str
 ) -> Iterator[States]:
     """The states at the tokens of texts, special tokens included."""
+    texts = _as_read(texts, pooling)
     tokens = _read(model, texts, pooling, first)
     if tokens and active_tape(model.module) is not None:
         ids, _, visible = padded(model, tokens)
@@ -131,10 +132,15 @@ def _word_states(
         yield [row], [each[None] for each in states.unbind(1)], torch.ones(1, len(states), dtype=torch.bool)
 
 
+def _as_read(texts: Sequence[str], pooling: Pooling) -> list[str]:
+    """The texts as the tokenizer reads them, with what the pooling puts before each."""
+    found = [pooling.prefix + text.strip() for text in texts]
+    return [text.lower() for text in found] if pooling.lower else found
+
+
 def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> list[list[int]]:
     """The tokens of texts with the special tokens around them, each within the limit."""
-    stripped = [pooling.prefix + text.strip() for text in texts]
-    tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
+    tokens = model.tokenizer.encode_batch(texts)
     before, after = ends(model)
     limits = [limit for limit in (pooling.longest, model.longest) if limit is not None]
     most = min(limits, default=None) and max(min(limits) - len(before) - len(after), 0)

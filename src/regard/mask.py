@@ -192,7 +192,9 @@ def _sum(
     a: Callable[[Tensor, Tensor], Tensor] | None, b: Callable[[Tensor, Tensor], Tensor] | None
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The sum of two functions of positions, or the one that is not None."""
-    return (b if a is None else a) if a is None or b is None else lambda q_at, k_at: a(q_at, k_at) + b(q_at, k_at)
+    if a is None or b is None:
+        return b if a is None else a
+    return lambda q_at, k_at: a(q_at, k_at) + b(q_at, k_at)
 
 
 def _insert_dims(table: Tensor, dims: int) -> Tensor:

@@ -368,7 +368,7 @@ RECOGNISE = replace(
     collate=labelled("values", "label"),
     cuts=(),
 )
-# By name; of several tasks that a model can do, the first is meant.
+# By name. If a model can do several tasks, `task_of` gives the first one, so their order matters.
 TASKS: dict[str, Task] = {
     each.name: each
     for each in (

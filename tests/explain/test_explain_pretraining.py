@@ -47,6 +47,18 @@ def test_a_setting_chooses_and_shows_the_parts_that_it_names(text: RunningText, 
         assert abs(seen - part) <= 4 * math.sqrt(part * (1 - part) / count) + 2 * setting.random / text.tokenizer.size
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_example_has_a_mask_a_random_word_and_a_kept_word(text: RunningText, seed: int) -> None:
+    lines = masking_rates._example(text, MaskingRatesOptions(seed=seed)).splitlines()
+    shown = {name.rstrip(":"): words.split() for name, words in zip(lines[::2], lines[1::2])}
+    whole, read = shown["the text"], shown["15%, 80/10/10"]
+    chosen = [(word, one) for word, one in zip(whole, read) if one.startswith("[")]
+    assert len(chosen) == round(0.15 * WINDOW)
+    kinds = {"mask" if one == "[<mask>]" else "kept" if one == f"[{word}]" else "random" for word, one in chosen}
+    assert kinds == {"mask", "kept", "random"}
+    assert len({*map(tuple, shown.values())}) == len(shown)  # no two settings show the same
+
+
 def test_the_texts_of_the_test_are_not_those_of_training(text: RunningText) -> None:
     assert len(text.train) == 9 * (len(text.train) + len(text.test)) // 10
     assert not np.array_equal(text.train[: len(text.test)], text.test)

@@ -1,6 +1,7 @@
 """Masked language modelling: the loss of the masked places, and what is projected to compute it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ SPECIALS = (PAD, BEGIN, END, MASK)
 class Reader(nn.Module):
     """Reads each token and the mean of all real ones; keeps the shapes that it has projected."""
 
-    config = None
+    config = SimpleNamespace(segment_kinds=0)
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class Reader(nn.Module):
         self.mix = nn.Linear(16, 16)
         self.projected: list[torch.Size] = []
 
-    def features(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+    def features(self, tokens: Tensor, real: Tensor | None, segments: Tensor | None = None) -> Tensor:
         x = self.embedding(tokens)
         real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
         mean = (x * real[:, :, None]).sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp_min(1)

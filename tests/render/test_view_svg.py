@@ -140,6 +140,15 @@ def test_a_curve_has_its_lines_points_and_ticks():
     assert {"loss", "step", "nats", "a & b", "c", "0", "100", "200", "1", "4"} <= written
 
 
+def test_the_axis_of_an_accuracy_ends_at_one_if_only_a_bar_is_a_little_above():
+    line = Line("a", [8, 32], [0.7, 0.999], [0.05, 0.003])
+    written = {
+        text.text for text in ET.fromstring(curve_svg(Curve("", "labels", "accuracy", [line]))).iter(f"{SVG}text")
+    }
+    assert "1" in written
+    assert "1.1" not in written
+
+
 @pytest.mark.parametrize("values", [[0.5, 1.4], [0.59, 2.4], [3.0, 900.0], [1e-9, 1.0]])
 def test_a_logarithmic_axis_has_at_least_three_ticks(values):
     axis = Axis(*values, start=0.0, end=100.0, log=True)

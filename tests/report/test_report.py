@@ -205,6 +205,7 @@ def outcome(tmp_path: Path, name: str = "run", **settings: Any) -> Outcome:
         task=SimpleNamespace(
             made=(), name="a task", verb="look", head="next", objective=Classification, validates=True
         ),
+        recipe=None,
         reads_images=False,
         target_tokenizer=tokenizer,
         tokenizer=tokenizer,

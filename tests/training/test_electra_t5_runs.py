@@ -1,6 +1,7 @@
 """Runs of ELECTRA and T5: resumed, evaluated from disk, used by the verbs, and fine-tuned."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,16 @@ import pytest
 import torch
 
 from regard import UserError, classify, embed, export, fill, load, look, record, score, translate
+from regard.cli.score import ORIGINAL, _chain
 from regard.data.example import Text
 from regard.file_io import load_tensors
 from regard.objectives import ReplacedTokens
 from regard.recipes import KINDS, change, find_recipe
 from regard.report.example import example_picture
-from regard.training.evaluate import evaluate
+from regard.report.run import Outcome
+from regard.training.chance import describe_chance
+from regard.training.evaluate import Scores, evaluate
+from regard.training.events import Finished
 from regard.training.ladder.cells import Cell
 from regard.training.ladder.pretraining import Entry, Job, Probe, fine_tuning
 from regard.training.prepare import prepare
@@ -169,6 +174,8 @@ def test_electra_tells_how_likely_each_token_is_the_original(runs: dict[str, Pat
         torch.testing.assert_close(torch.tensor(one.logps), expected, atol=1e-5, rtol=0)
         assert one.pieces == model.tokenizer.pieces(ids)
         assert one.total == pytest.approx(float(expected.sum()), abs=1e-4)
+        *_, last, _ = _chain(one, ORIGINAL)
+        assert last.startswith("sum of ln p(original) = ")  # which is no probability of the text
     assert score(model, [""])[0].pieces == []
     assert embed(model, texts[:1]).vectors.shape == (1, 16)
     assert look(model, texts[0]).layers
@@ -233,7 +240,27 @@ def test_t5_fills_each_gap_with_a_span(runs: dict[str, Path]) -> None:
     for mask in one.masks:
         assert all(0 <= guess.probability <= 1 for guess in mask)
     assert embed(model, ["the dog"]).vectors.shape == (1, 16)
-    assert {layer.part for layer in look(model, "the <extra_id_0> dog").layers} == {"encoder", "decoder", "cross"}
+    seen, same = (look(model, text) for text in ("the <extra_id_0> dog", "the [MASK] dog"))
+    assert {layer.part for layer in seen.layers} == {"encoder", "decoder", "cross"}
+    assert same.title == seen.title
+
+
+def test_the_pictures_of_t5_have_a_gap(runs: dict[str, Path]) -> None:
+    model, ended = load(runs["t5"], device="cpu"), Finished(6, "steps", 6, 1.0, 1.0)
+    assert model.recipe is not None
+    examples = [Text("the old dog sees a red bird .")]
+    outcome = Outcome("t5", runs["t5"], model.recipe, model, "valid", examples, Scores({}, {}), ended)
+    (view,) = outcome.views()
+    assert view.title.startswith("the old dog sees <extra_id_0> red bird .")
+
+
+def test_chance_of_replaced_tokens_and_of_the_question_about_sentences(runs: dict[str, Path]) -> None:
+    assert "recall 0% and an accuracy of about 85% or more" in describe_chance(load(runs["electra"], device="cpu"), [])
+    model = load(runs["t5"], device="cpu")
+    assert model.recipe is not None
+    for metrics in (("perplexity",), ("perplexity", "sentences")):
+        chance = describe_chance(replace(model, recipe=replace(model.recipe, metrics=metrics)), [])
+        assert ("sentences is right in 50%" in chance) == ("sentences" in metrics)
 
 
 def test_exported_models_do_the_same(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ def score(
     of its own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability.
     A model that reads backward predicts each piece from those after it, and the beginning last; the pieces stay in
     reading order. A model of both directions gives its backward answer after its forward one, in three more columns.
-    ELECTRA gives the probability that each piece is the original one and was not replaced. A blank line is answered by
-    a blank line. The perplexity of all lines goes to standard error.
+    ELECTRA gives the probability that each piece is the original one and was not replaced; their product is no
+    probability of the text. A blank line is answered by a blank line. The perplexity of all lines goes to standard
+    error.
 
     \b
     Examples:
@@ -75,7 +76,9 @@ def score(
         total += sum(one.total for one in each)
         count += sum(len(one.pieces) for one in each)
         single += sum(not one.pieces for one in scored)
-    if count:
+    if count and factor == ORIGINAL:
+        notice(f"{count} tokens, mean of ln {ORIGINAL} {format_number(total / count)}")
+    elif count:
         notice(f"{count} tokens, perplexity {format_number(perplexity(total, count))}")
     if single:
         lines = many(single, "line", "lines")
@@ -96,6 +99,10 @@ def _chain(one: "Scored", factor: str) -> Iterator[str]:
         pad = " " * (wide - cell_len(piece))
         probability, logp_text, total_text = map(format_number, (math.exp(logp), logp, total))
         yield f"{piece}{pad}  {probability:>17}  {logp_text:>12}  {total_text:>12}  {formula}".rstrip()
+    if factor == ORIGINAL:
+        yield f"sum of ln {ORIGINAL} = {format_number(one.total)} over {len(one.pieces)} tokens"
+        yield ""
+        return
     perplexity = format_number(one.perplexity) if one.pieces else "-"
     yield f"ln p(text) = {format_number(one.total)}, perplexity {perplexity} over {len(one.pieces)} tokens"
     yield ""

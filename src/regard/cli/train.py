@@ -378,7 +378,7 @@ def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
     from regard.data.joined import inputs_of
     from regard.recording import attentions
 
-    model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.texts or [""]
+    model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.pictured or [""]
     run, me, prompt = shlex.quote(str(outcome.path)), program(), samples[0].given if samples else text
     looks = text and (model.source_tokenizer or attentions(model.module)) and not model.reads_images
     looks = looks and not model.module.config.reads_words

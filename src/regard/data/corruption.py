@@ -19,8 +19,8 @@ from regard.errors import UserError
 
 ROUNDING = 1e-9  # the error of a product of a length and a fraction in float64, which must not round it up
 WRAPPED = 2  # prefix and suffix stand around every text and are never masked
-ROUNDS = 3  # in which words are chosen: after each, those that no longer fit are left out
-PARTNERS = 4  # other rows in which a text is looked for that begins after the end of a sentence
+ROUNDS = 3  # how often `_choose_words` goes through the words of a text: a later round takes words that still fit
+PARTNERS = 4  # how many other rows are searched for a second part that begins after the end of a sentence
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class MaskTokens(Corruption):
 class MaskAndDraw(Corruption):
     """Mask some tokens of a text, and draw a number from 0 to 1 for each place, as ``draws``.
 
-    By its number a generator samples the token of a masked place (Clark et al. 2020, section 3). The number is drawn
+    By its number a generator samples the token of a masked place (Clark et al. 2020, section 2). The number is drawn
     here, so that a batch has the same tokens on every device and at every evaluation.
     """
 

@@ -7,8 +7,9 @@ is uniform attention: a head that gives every visible word the same weight. A he
 clearly above this line; small differences also occur with random weights (steps=0). Layers and heads count from 0.
 
 Without a model, a small encoder is trained to predict masked words (“yesterday the dog barked , the bird sang .”). Then
-every word of a hundred sentences is masked in turn, and the statistics are those of the masked positions. A model that
-is given reads the text, or without a text the sentences about “it”.
+every word of a hundred sentences is masked in turn, and the statistics are those of the masked positions. In the
+pictures, too, the word that attends is masked. A model that is given reads the text, or without a text the sentences
+about “it”.
 
 If the model is an English one, it also reads pairs of sentences that differ only in the ending. The ending decides
 which of two nouns “it” means. One half of the pairs selects the head that most often attends from “it” to the correct

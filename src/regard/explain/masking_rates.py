@@ -69,6 +69,7 @@ the states are used without it.)
 SENTENCES = 4000  # of the toy corpus
 WINDOW = 40  # words that a model reads at once
 ROWS, RATE = 16, 5e-3
+EXAMPLES = 100  # windows among which the one that is shown is looked for
 TEST_PART = 0.15  # of the words are masked in the test
 SHAPE = Shape(
     width=48, heads=3, layers=2, inner=96, context=64, norm_place="pre", dropout=0.0, positions="relative", furthest=16
@@ -102,6 +103,7 @@ class Setting:
         return f"{self.part:.0%}, {self.shown}"
 
 
+BERT = Setting(0.15, 0.8, 0.1)
 RATES = tuple(Setting(part, 0.8, 0.1) for part in (0.05, 0.15, 0.3, 0.5))
 REPLACEMENTS = tuple(Setting(0.15, *shown) for shown in ((1.0, 0.0), (0.8, 0.2), (0.8, 0.0), (0.0, 0.0)))
 
@@ -169,7 +171,7 @@ def run(options: MaskingRatesOptions, report: Report = no_report) -> Result:
     text = load_text(options)
     results = [_measure(text, setting, options, report) for setting in (*RATES, *REPLACEMENTS)]
     untrained = _measure(text, RATES[0], replace(options, steps=0, seeds=1), report).following[0]
-    rates, replacements = results[: len(RATES)], [results[RATES.index(Setting(0.15, 0.8, 0.1))], *results[len(RATES) :]]
+    rates, replacements = results[: len(RATES)], [results[RATES.index(BERT)], *results[len(RATES) :]]
     common = np.bincount(text.test).max() / len(text.test)
     note = (
         f"Each number: {seeds_of(options.seeds)}. “predictions” are the words to predict in a window of "
@@ -235,14 +237,26 @@ def probe_next(known_states: Tensor, known: Tensor, new_states: Tensor, new: Ten
 
 
 def _example(text: RunningText, options: MaskingRatesOptions) -> str:
-    """The beginning of one text as each setting shows it; the words to predict are in brackets."""
-    lines = []
-    for setting in (*RATES, *REPLACEMENTS):
-        generator = torch.Generator().manual_seed(options.seed)
-        shown, targets = corrupt(windows(text.train, 1, generator), text.corruption(setting), generator)
-        pieces = text.tokenizer.pieces(shown[0].tolist())
+    """One window of the text, and what each setting shows of it; the words to predict are in brackets.
+
+    The window is the first of a few random ones in which 80/10/10 masks a word, replaces a word and keeps a word.
+    """
+    for seed in range(options.seed, options.seed + EXAMPLES):
+        whole = windows(text.train, 1, torch.Generator().manual_seed(seed))
+        shown = {
+            setting: corrupt(whole, text.corruption(setting), torch.Generator().manual_seed(seed))
+            for setting in (*RATES, *REPLACEMENTS)
+        }
+        read, targets = shown[BERT]
+        chosen, mask = targets != IGNORED, text.tokenizer.special_tokens.mask
+        kinds = (read == mask, (read != mask) & (read != targets), read == targets)
+        if all((kind & chosen).any() for kind in kinds):
+            break
+    lines = ["the text:", f"  {' '.join(text.tokenizer.pieces(whole[0].tolist()))}"]
+    for setting, (read, targets) in shown.items():
+        pieces = text.tokenizer.pieces(read[0].tolist())
         words = [f"[{piece}]" if target != IGNORED else piece for piece, target in zip(pieces, targets[0].tolist())]
-        lines += [f"{setting.name}:", f"  {' '.join(words[:20])} …"]
+        lines += [f"{setting.name}:", f"  {' '.join(words)}"]
     return "\n".join(lines)
 
 

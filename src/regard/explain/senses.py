@@ -201,7 +201,7 @@ def _measure(model: Loaded, sentences: dict[str, list[Sense]]) -> SenseResult:
 
 
 def _bank_vectors(model: Loaded, distance: int, cue: tuple[str, str]) -> Tensor:
-    """The vectors (2, D) of "bank" in two sentences that differ in one word, so many words after it."""
+    """The vectors (2, D) of "bank" in two sentences that differ in one word, which is `distance` words after it."""
     between = [*LEFT.split(), "wide"]
     filler = (FILLER.split() * 2)[: max(0, distance - 1 - len(between))]
     words = [*filler, *between][-(distance - 1) :]
@@ -234,9 +234,9 @@ def _cue_sections(results: Sequence[SenseResult]) -> list[Section]:
     columns = ["vectors", *(f"at {at}" for at in DISTANCES), *(f"moved {at}" for at in DISTANCES[::2])]
     note = (
         "“The bank … wide road” against “the bank … wide river”, and three more pairs: how often the two vectors of "
-        "“bank” differ towards their own senses, when the only cue is so many words after “bank”. A pair with equal "
-        "vectors counts as one half. “moved” is the distance of the two vectors, divided by that of the means of the "
-        "two senses: 0 means that the cue changes nothing."
+        "“bank” differ towards their own senses. “at 6”: the cue, here “road” or “river”, is 6 words after “bank”. A "
+        "pair with equal vectors counts as one half. “moved” is the distance of the two vectors, divided by "
+        "that of the means of the two senses: 0 means that the cue changes nothing."
     )
     lines = [Line(one.name, list(one.moved), list(one.moved.values())) for one in results]
     return [

@@ -1,14 +1,15 @@
 """What pre-training gives: accuracy against the number of labels.
 
 Texts without labels are plentiful, and labelled texts are few. So a model is first trained on texts without labels: to
-predict masked words (BERT, Devlin et al. 2019) or the next word (GPT, Radford et al. 2018). Then it gets a new output
-layer and learns a task from a few labelled sentences. Either all its weights are trained further (fine-tuned), or its
-states stay as they are and only the output layer is trained (frozen). For comparison, the same network learns the task
-from scratch, without pre-training.
+predict masked words (“masked”: BERT, Devlin et al. 2019) or the next word (“causal”: GPT, Radford et al. 2018). Then it
+gets a new output layer and learns a task from a few labelled sentences. Either all its weights are trained further
+(fine-tuned), or its states stay as they are and only the output layer is trained (frozen). For comparison, the same
+network learns the task from scratch, without pre-training.
 
 The task is the number of the subject, singular or plural, in sentences of a toy grammar: “the dogs behind a tree sleep
-.” is plural. The form of the verb shows the number. From scratch, a model must see every verb with a label to know its
-number. A pre-trained model has learnt from texts alone which verbs occur with the same subjects.
+.” is plural. The verb shows the number; another noun of the sentence may have another number, as “tree” has here. From
+scratch, a model learns the number of a verb only from labelled sentences with this verb. A pre-trained model has learnt
+from texts alone which verbs occur with the same subjects.
 
 Each classifier gets the mean of the last states of a sentence. It is tested on sentences that occur neither in
 pre-training nor among the labelled sentences.
@@ -63,9 +64,8 @@ With 512 labels, every network whose weights are all trained has learnt the task
 more.
 
 With 8 labels, the frozen states of the pre-trained models are about as good as fine-tuning. With more labels, those of
-the masked model stay three to five points below it, because only a linear layer on their mean is trained; those of the
-causal model do not. Compare these results with the frozen states of a network that is not trained: a linear layer
-learns a lot even from such random vectors.
+the masked model stay three to five points below it; those of the causal model do not. Compare these results with the
+frozen states of a network that is not trained: a linear layer learns a lot even from such random vectors.
 
 With 8 labels the seeds differ by up to ten points, so these results do not show which of the four pre-trained
 classifiers is the best. There is one pre-trained network of each kind. The learning rates were chosen with other seeds
@@ -173,7 +173,7 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
     lines = [mean_line(one.name, list(one.accuracy), list(one.accuracy.values())) for one in results]
     sections: list[Section] = [
         prose(__doc__),
-        Table("Accuracy with so many labels", ["", *map(str, options.labels)], rows, note),
+        Table("Accuracy in %, by the number of labels", ["", *map(str, options.labels)], rows, note),
         Curve("Accuracy against the number of labels", "labelled sentences", "accuracy", lines, log_x=True),
         reading(READING, options),
     ]

@@ -1,4 +1,9 @@
-"""Initial weights of a Transformer: random, or skipped if the weights will be loaded from a file."""
+"""Initial weights of a Transformer.
+
+``init_weights`` draws random ones. Three functions then let some weights start with a purpose, for small models:
+``mimetic_start`` (attend to equal tokens), ``copy_start`` (copy from the source) and ``neighbour_heads`` (attend to the
+tokens before and after). ``SkipInit`` draws none, if the weights will be loaded from a file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ def init_weights(model: nn.Module, deviation: float | None = None) -> None:
     """Initialize matrices and embeddings from a normal distribution and biases with zero; norms are not changed.
 
     The standard deviation is ``deviation`` or, for matrices, that of Glorot & Bengio 2010 (eq. 12). In a stack of N
-    layers the last matrices of self-attention and of the feed-forward layers are divided by √2N, so that the residual
+    layers the last matrices of self-attention and of the feed-forward layers are divided by √(2N), so that the residual
     sum does not grow with depth (Radford et al. 2019, §2.3). Those of cross-attention are not divided, because they
     alone bring in the source. Queries whose score is not scaled start smaller by √d, as in T5, so that the scores start
     as those of scaled attention do.
@@ -115,7 +120,7 @@ def neighbour_heads(attention: MultiHead, width: int, project: nn.Linear | None 
     """Let the first two heads start by attending to the token before and the token after each token.
 
     A masked token tells nothing itself: it is predicted from the tokens around it. A Transformer with random weights
-    learns at once how frequent the tokens are, but may need thousands of steps until it looks at the neighbours.
+    soon learns how frequent the tokens are, but may need thousands of steps until it attends to the neighbours.
 
     The embeddings are those of `neighbour_embeddings`, of this width, and `project` is the layer between them and the
     attention, if there is one. The keys of the two heads are the waves of the position; the queries are those of the

@@ -152,9 +152,10 @@ class Recall(Objective):
 
 @dataclass(frozen=True)
 class SpanAnswers(Objective):
-    """Predict the first and the last token of an answer: the mean of two cross-entropies (Devlin et al. 2019, §4.2).
+    """Predict the first and the last token of an answer (Devlin et al. 2019, §4.2).
 
-    Each is over the tokens of the passage and the first token of the input, which stands for "no answer" (§4.3).
+    The loss is the mean of two cross-entropies, as in BERT's code; the paper has their sum. Each is over the tokens of
+    the passage and the first token of the input, which stands for "no answer" (§4.3).
     """
 
     heads: ClassVar[tuple[str, ...]] = ("span",)

@@ -108,10 +108,8 @@ class MaskedTokens(Objective):
         """The loss of the masked places, and of the question about sentences."""
         targets = batch["targets"]  # (B, T)
         places = masked_places(targets, self.part)  # (B, K)
-        if "segments" in batch.fields and model.config.segment_kinds > 1:
-            features = model.features(batch["tokens"], batch.visible("tokens"), batch["segments"])  # (B, T, W)
-        else:
-            features = model.features(batch["tokens"], batch.visible("tokens"))
+        segments = batch.fields.get("segments") if model.config.segment_kinds > 1 else None
+        features = model.features(batch["tokens"], batch.visible("tokens"), segments)  # (B, T, W)
         some = features.gather(1, places[:, :, None].expand(-1, -1, features.shape[-1]))  # (B, K, W)
         masked = targets.gather(1, places)  # (B, K)
         sums = {"nll": token_loss(model, some, masked, self.smoothing)}

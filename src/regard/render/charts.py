@@ -28,6 +28,7 @@ Placed = tuple[float, float, float, float]  # a point: x and y in pixels, x and 
 MAX_POINTS = 120  # points per line that show their numbers on hover
 ROW_HEIGHT = 48  # pixels between two rows of connections
 ROW_WIDTH = 860  # pixels for all cells of a row
+BEYOND = 0.05  # how far a value may be beyond the last tick of a y axis, as a part of the step between ticks
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def _round_step(minimum: float) -> float:
 def _axis(values: list[float], start: float, end: float, log: bool, room: float = 0.0) -> Axis:
     """An axis over the range of the values, with `room`, a part of the range, beyond both ends.
 
-    A range of one point is widened; a linear y axis ends at ticks.
+    A range of one point is widened; a linear y axis ends at ticks. A value may be a little beyond the last tick: that
+    of accuracies is 1, although the bar of a standard deviation may end at 1.001.
     """
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if high - low <= 1e-12 * max(1.0, abs(high)):
@@ -134,7 +136,7 @@ def _axis(values: list[float], start: float, end: float, log: bool, room: float 
     low, high = low - room * (high - low), high + room * (high - low)
     if start > end and not log:
         step = _round_step((high - low) / 5)
-        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        low, high = math.floor(low / step + BEYOND) * step, math.ceil(high / step - BEYOND) * step
     return Axis(low, high, start, end, log)
 
 

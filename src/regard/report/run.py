@@ -10,13 +10,14 @@ from typing import Any
 
 from regard import verbs
 from regard.config import format_value, tree
+from regard.data.fields import MASK
 from regard.recipes import Recipe
 from regard.render import AttentionView, ImageView
 from regard.report.classes import class_report
 from regard.report.entities import entity_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
-from regard.report.samples import Answer, Sample, answers, excerpts, mistakes, samples
+from regard.report.samples import Answer, Sample, answers, excerpts, gapped, mistakes, samples
 from regard.report.sections import Cell, Curve, Gallery, ImageGallery, Line, Section, Table, Text
 from regard.report.steps import compute_gates, compute_steps, gate_table, step_table
 from regard.training.chance import describe_chance
@@ -26,6 +27,7 @@ from regard.training.ladder.quality import read_log
 from regard.training.run import Run
 from regard.verbs import Loaded
 from regard.verbs.filters import look_filters
+from regard.verbs.infilling import can_infill
 
 SHOWN = 3  # examples
 LONGEST = 160  # characters of a text in a table
@@ -63,6 +65,12 @@ class Outcome:
         """The texts of the first few examples."""
         return excerpts(self.model, self.examples, SHOWN)
 
+    @property
+    def pictured(self) -> list[Any]:
+        """The texts whose attention is shown; of a T5 that fills in spans they have a gap, as in training."""
+        hides_spans = self.model.task.made and can_infill(self.model)
+        return [gapped(text, MASK) for text in self.texts] if hides_spans else self.texts
+
     @cached_property
     def captioned(self) -> list[ImageView]:
         """The attention of a captioner over the first few images."""
@@ -72,7 +80,7 @@ class Outcome:
 
     def views(self) -> list[AttentionView]:
         """The attention of the model over the first few examples; the title has the class that it gives them."""
-        seen = [verbs.look(self.model, text) for text in self.texts]
+        seen = [verbs.look(self.model, text) for text in self.pictured]
         if self.model.task.head != "class" or self.model.module.config.numbers or not seen:
             return seen
         labels = verbs.classify(self.model, self.texts)

@@ -11,6 +11,7 @@ import numpy as np
 
 from regard.data.fields import LabelField, TagsField
 from regard.data.joined import JoinedText, inputs_of
+from regard.objectives import ReplacedTokens
 from regard.tasks import Task
 from regard.training.evaluate import TOKEN_HEADS
 from regard.verbs.answering import SENTENCE_END
@@ -51,9 +52,15 @@ def _guess(model: Loaded, examples: Sequence[Any]) -> str:
         return f"Chance: a model that gives each key the probability of its share of all steps has loss {loss:.3f}."
     if model.task.head in TOKEN_HEADS:
         vocab = model.target_tokenizer.size
+        asked = model.recipe is not None and "sentences" in model.recipe.metrics
         return (
             f"Chance: a model that gives each of the {vocab:,} tokens the same probability has loss "
             f"{math.log(vocab):.3f}, perplexity {vocab:,} and accuracy {1 / vocab:.2%}."
+        ) + " A random answer about the two sentences is right in 50%." * asked
+    if model.recipe is not None and isinstance(objective := model.recipe.objective, ReplacedTokens):
+        least = 1 - objective.part if objective.places == "all" else 0.0
+        return (
+            f"Chance: a model that finds no token replaced has recall 0% and an accuracy of about {least:.0%} or more."
         )
     return ""
 

@@ -48,14 +48,14 @@ def can_infill(model: Loaded) -> bool:
 
 def infill(model: Loaded, texts: Sequence[str], top: int, batch_tokens: int | None, first: int) -> list[Filled]:
     """The best spans for the masks of each text, by a beam search with a beam of `top`; a beam of 1 is greedy."""
-    gapped = [_with_sentinels(model, text, number) for number, text in enumerate(texts, first)]
+    gapped = [with_sentinels(model, text, number) for number, text in enumerate(texts, first)]
     found: list[list[Translation]] = [[] for _ in texts]
     for one in translate(model, gapped, beam=top, nbest=top, align=False, batch_tokens=batch_tokens):
         found[one.line].append(one)
     return [_filled(model, text, answers) for text, answers in zip(gapped, found)]
 
 
-def _with_sentinels(model: Loaded, text: str, number: int) -> str:
+def with_sentinels(model: Loaded, text: str, number: int) -> str:
     """The text with the sentinels in order in the place of [MASK]; refuses a text without a gap, unless it is blank."""
     gaps, most = GAP.findall(text), len(model.tokenizer.special_tokens.sentinels) - 1
     if not text.strip():

@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from regard.attention import Attention, Memory
 from regard.data.batches import Batch, collate
+from regard.data.fields import MASK
 from regard.decode.state import NEG_INF, HiddenState
 from regard.errors import UserError, nearest
 from regard.mask import EVERYTHING, Mask, default_positions
@@ -25,6 +26,7 @@ from regard.recording import Axes, Tape, attentions, name_pattern, pause_recordi
 from regard.render.view import AttentionView
 from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
+from regard.verbs.infilling import can_infill, with_sentinels
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.search import translate
 
@@ -99,7 +101,7 @@ def look(
     before. A model that reads both ways attends to all of the text, a classifier in several rows. `part` (encoder,
     decoder or cross) and `layer` (from 0; by default of cross, if there is such a part) limit what is recorded. A tape
     of the caller records nothing. A model of pairs or choices reads a text of two parts, (first, second) or (context,
-    choice), as one.
+    choice), as one. A T5 that fills in spans reads each [MASK] as a gap.
     """
     if model.joined_text is not None:
         return _look_joined(model, text, part, layer)
@@ -114,6 +116,8 @@ def look(
     model.expect("look at a text", not model.reads_images)
     if model.halves:
         return _both_directions(model, text, part, layer)
+    if MASK in text and can_infill(model):
+        text = with_sentinels(model, text, 1)
     # The attention of an extractor reads other tokens than the words of the model.
     paths = [] if model.module.config.reads_words else _paths(model, part, layer)
     (tokens,) = model.read([text])

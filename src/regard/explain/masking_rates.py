@@ -252,11 +252,15 @@ def _example(text: RunningText, options: MaskingRatesOptions) -> str:
         kinds = (read == mask, (read != mask) & (read != targets), read == targets)
         if all((kind & chosen).any() for kind in kinds):
             break
-    lines = ["the text:", f"  {' '.join(text.tokenizer.pieces(whole[0].tolist()))}"]
+    rows = {"the text": text.tokenizer.pieces(whole[0].tolist())}
     for setting, (read, targets) in shown.items():
         pieces = text.tokenizer.pieces(read[0].tolist())
-        words = [f"[{piece}]" if target != IGNORED else piece for piece, target in zip(pieces, targets[0].tolist())]
-        lines += [f"{setting.name}:", f"  {' '.join(words)}"]
+        rows[setting.name] = [
+            f"[{piece}]" if target != IGNORED else piece for piece, target in zip(pieces, targets[0].tolist())
+        ]
+    lines = []
+    for name, words in rows.items():
+        lines += [f"{name}:", f"  {' '.join(words[: WINDOW // 2])}", f"  {' '.join(words[WINDOW // 2 :])}"]
     return "\n".join(lines)
 
 

@@ -240,3 +240,29 @@ def test_a_translator_is_no_body(first: Path, texts: dict[str, str], tmp_path: P
     )
     with pytest.raises(UserError, match=message):
         under_a_head(texts, first, tmp_path / "run")
+
+
+def test_a_small_file_is_fine_tuned_in_small_batches(texts: dict[str, str], tmp_path: Path) -> None:
+    """Three epochs of a few large batches are too few steps; what the user states stays."""
+    recipe, settings, _ = GIVEN["masked"]
+    given = pretrained(recipe, [texts["lines"], *settings], tmp_path / "given")
+    wanted = [texts["class"], "plan.threads=1", "plan.device=cpu"]
+
+    def tuned(out: str, *more: str) -> Run:
+        made, init = warm_started(find_recipe("classify"), [*wanted, *more], warm_start_from(given), given)
+        return Run(made, tmp_path / out, init=init)
+
+    small, stated = tuned("small"), tuned("stated", "plan.batch_tokens=1024")
+    assert (stated.recipe.plan.batch_tokens, stated.recipe.plan.steps) == (1024, 3)
+    batches, plan = small.prepared.batches, small.recipe.plan
+    assert plan.batch_tokens < 128
+    assert plan.steps == 3 * len(batches) >= 15
+    assert batches.dropped == 0
+    assert small.prepared.examples / len(batches) >= 8
+    (warning,) = [one for one in small.prepared.warnings if one.startswith("plan.epochs=3: ")]
+    assert f"has {plan.steps} steps" in warning
+    assert not [one for one in tuned("long", "plan.epochs=3").prepared.warnings if one.startswith("plan.epochs")]
+    list(small)
+    resumed = Run(None, tmp_path / "small", "resume")
+    assert resumed.recipe.plan.batch_tokens == plan.batch_tokens
+    assert len(resumed.prepared.batches) == len(batches)

@@ -175,6 +175,7 @@ class Batches:
         if budget < 2:
             raise UserError(f"a budget of {budget} tokens cannot hold an example; give some thousands.")
         self._columns, self._task, self._corruption, self._seed = columns, task, corruption, seed
+        self._budget, self._limit = budget, limit
         count = len(next(iter(columns.values())))
         if not count:
             raise UserError("there are no examples to make batches of; give at least one.")
@@ -202,6 +203,13 @@ class Batches:
     def shapes(self) -> list[tuple[int, ...]]:
         """The few shapes (rows, width of each axis) that occur."""
         return sorted({planned.shape for planned in self._latest[1]})
+
+    def halved(self) -> Batches | None:
+        """Batches of the same rows with half of the budget; None if it may be too small for the longest row."""
+        half = self._budget // 2
+        if half < max(max(shape[1:]) for shape in self.shapes):
+            return None
+        return Batches(self._columns, self._task, half, self._seed, self._limit, self._corruption)
 
     @property
     def digest(self) -> str:

@@ -7,7 +7,7 @@ from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.heads import CrfHeadConfig
 from regard.models import BiLstmConfig, KimConfig, StructuredConfig
 from regard.objectives import BinaryAnswers, Classification, Regression
-from regard.recipes.recipe import FINETUNE, FINETUNE_TEXTS, Plan, Recipe
+from regard.recipes.recipe import FINETUNE_TEXTS, Plan, Recipe
 
 PLAN = Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5)
 
@@ -97,5 +97,5 @@ def tag() -> Recipe:
             select="entity_f1",
         ),
         metrics=("entity_f1", "entity_precision", "entity_recall", "accuracy"),
-        finetune=(*FINETUNE, "head=tag", "head.dropout=0.1", "plan.epochs=5", "plan.clip=1"),
+        finetune=(*FINETUNE_TEXTS, "head=tag", "head.dropout=0.1", "plan.epochs=5", "plan.clip=1"),
     )

@@ -35,7 +35,7 @@ from regard.tasks import Task, fits, reads_inputs
 Schedule = Literal["constant", "linear", "cosine", "triangular", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
 # Settings that fine-tune a Transformer (Devlin et al. 2019, appendix A.3). A batch of short texts or pairs has about 16
-# to 64 of them, so that a file of 1,000 has enough steps in three epochs.
+# to 64 of them, and fewer if the file is small (`_smaller_batches` of training/prepare.py).
 FINETUNE = (
     *("plan.rate=5e-5", "plan.schedule=linear", "plan.warmup=0.1", "plan.epochs=3", "plan.evaluate=epoch"),
     "plan.decay=0.01",

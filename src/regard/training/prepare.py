@@ -58,9 +58,12 @@ from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed, schedule_width
 from regard.training.optim import layers_of, place_in_schedule, rate_at
 from regard.training.parallel import ALONE, Ranks
+from regard.training.warm_start import WarmStart
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
+FINETUNE_STEPS, FINETUNE_ROWS = 200, 8  # batches that fine-tune a small file become smaller, down to so many examples
+FEW_STEPS = 100  # steps that fine-tune; with fewer, a warning
 MANY_LONG = 0.05  # the part of the training examples that is too long; if it is larger, a warning
 MANY_UNKNOWN, READ = 0.05, 1000  # the part of the tokens that a given model does not know; examples that are counted
 ABSENT = {  # what metrics need that data may not have, and what to do then
@@ -197,7 +200,7 @@ def prepare(
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
             field.encode([getattr(example, name) for example in corpus.valid])
     batches: Batches | Windows | Sentences
-    text, encoded, cut = fields.get("text"), 1.0, 0
+    text, encoded, cut, advised = fields.get("text"), 1.0, 0, set[str]()
     if running_field(fields):
         batches, encoded = _windows(recipe, task, corpus, config, fields, report, whole, ranks)
     elif isinstance(text, WordText):
@@ -205,6 +208,8 @@ def prepare(
         batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key, report)
     else:
         batches, cut = _batches(recipe, task, corpus, config, fields, report)
+        if "plan.batch_tokens" in (advised := _advised(recipe, given)):
+            recipe, batches = _smaller_batches(recipe, task, config, batches, ranks)
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
     recipe, doubts = _with_metrics(_with_steps(recipe, len(batches) / encoded / ranks), fields, kinds)
     return Prepared(
@@ -223,6 +228,7 @@ def prepare(
             *corpus.warnings,
             *doubts,
             *_warnings(recipe, config, corpus, running=not isinstance(batches, Batches)),
+            *(_few_steps(recipe) if "plan.epochs" in advised else ()),
             *(_too_long(recipe, config, batches, cut) if isinstance(batches, Batches) else ()),
             *(_unknown(fields, corpus.train[:READ]) if given and isinstance(batches, Batches) else ()),
         ),
@@ -266,6 +272,31 @@ def _batches(
         found = "every batch has one example, but this objective compares the examples of a batch"
         raise UserError(f"plan.batch_tokens={plan.batch_tokens}: {found}; give {2 * max(largest[1:])} or more.")
     return batches, sum(_longer(fields[name], name, train, columns[name], most) for name, most in cut.items())
+
+
+def _advised(recipe: Recipe, given: Start | None) -> set[str]:
+    """The names of the settings that the recipe, and not the user, gives to a run that fine-tunes a model."""
+    used = given.finetune if isinstance(given, WarmStart) else ()
+    return {setting.partition("=")[0] for setting in used if setting in recipe.finetune}
+
+
+def _smaller_batches(
+    recipe: Recipe, task: Task, config: ModelConfig, batches: Batches, ranks: int
+) -> tuple[Recipe, Batches]:
+    """The recipe with smaller batches if its epochs have too few steps to fine-tune a model, and these batches.
+
+    A model that reads a small file a few times learns more from many small steps than from a few large ones, in the
+    same time. No example is left out for that, and no passage is cut into shorter windows.
+    """
+    plan, window = recipe.plan, 0
+    if task.pieces is not None:
+        window = min(_longest_row(config) or plan.batch_tokens, plan.batch_tokens)
+    while plan.epochs is not None and plan.epochs * len(batches) / plan.accumulate / ranks < FINETUNE_STEPS:
+        half, smaller = plan.batch_tokens // 2, batches.halved()
+        if smaller is None or half < window or smaller.rows / len(smaller) < FINETUNE_ROWS:
+            break
+        plan, batches = replace(plan, batch_tokens=half), smaller
+    return replace(recipe, plan=plan), batches
 
 
 def _longer(field: Field, name: str, examples: Sequence[Any], column: Flat, most: int) -> int:
@@ -340,6 +371,15 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
     if not running and valid < FEW:
         found = f"the validation set has {valid} example{'s' * (valid > 1)}, too few to select the best step reliably"
         yield f"data.valid: {found}; give data.valid=FILE or more training examples."
+
+
+def _few_steps(recipe: Recipe) -> Iterator[str]:
+    """A warning if the epochs that the recipe gives to a run that fine-tunes a model have few steps."""
+    plan = recipe.plan
+    if plan.epochs is not None and plan.steps < FEW_STEPS:
+        more = math.ceil(plan.epochs * FEW_STEPS / plan.steps)
+        found = f"the training file is small, so the run has {plan.steps} steps, which are few to fine-tune a model"
+        yield f"plan.epochs={plan.epochs:g}: {found}; plan.epochs={more} has about {FEW_STEPS}."
 
 
 def _too_long(recipe: Recipe, config: ModelConfig, batches: Batches, cut: int) -> Iterator[str]:

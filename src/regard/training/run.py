@@ -108,8 +108,10 @@ class Run:
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
         chosen = self.prepared.recipe  # with the settings of `init`
-        # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has
-        plan = replace(recipe.plan, steps=chosen.plan.steps, select=chosen.plan.select)
+        # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has; a small file that
+        # a model is fine-tuned on has smaller batches
+        found = {name: getattr(chosen.plan, name) for name in ("steps", "select", "batch_tokens")}
+        plan = replace(recipe.plan, **found)
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan, metrics=chosen.metrics)
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():

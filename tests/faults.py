@@ -42,8 +42,8 @@ FAULTS = (
     Fault(
         "masked models do not read segments",
         "objectives/masked.py",
-        'if "segments" in batch.fields and model.config.segment_kinds > 1:',
-        "if False:",
+        'batch.fields.get("segments") if model.config.segment_kinds > 1 else None',
+        "None",
         "objectives/test_masked.py",
     ),
     Fault(

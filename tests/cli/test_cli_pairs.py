@@ -168,7 +168,7 @@ def test_texts_that_a_model_cannot_read(regard: Regard, runs: Path) -> None:
         (
             "pair",
             "one text\n",
-            "line 1: expected first and second, none of them empty, found ('one text',); in a",
+            "line 1: expected first and second, none of them empty, found 'one text'; in a",
         ),
         ("pair", "a\tb\n\na\t \n", "line 3: expected first and second"),
         ("choice", "context\tchoice\n", "line 1: expected a context and two or more choices"),

@@ -163,5 +163,6 @@ def checked_parts(model: Loaded, parts: Sequence[str], place: str) -> list[str]:
     if not fits or not all(isinstance(part, str) and part.strip() for part in given):
         expected = "a context and two or more choices" if chooses else " and ".join(columns)
         cure = "; in a line of text, write a tab between them" if len(given) == 1 else ""
-        raise UserError(f"{place}: expected {expected}, none of them empty, found {given!r:.60}{cure}")
+        found = ", ".join(f"{part!r:.60}" for part in given[:4]) or "nothing"
+        raise UserError(f"{place}: expected {expected}, none of them empty, found {found}{cure}")
     return [part.strip() for part in given]

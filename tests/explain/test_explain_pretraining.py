@@ -50,7 +50,8 @@ def test_a_setting_chooses_and_shows_the_parts_that_it_names(text: RunningText, 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_example_has_a_mask_a_random_word_and_a_kept_word(text: RunningText, seed: int) -> None:
     lines = masking_rates._example(text, MaskingRatesOptions(seed=seed)).splitlines()
-    shown = {name.rstrip(":"): words.split() for name, words in zip(lines[::2], lines[1::2])}
+    rows = zip(lines[::3], lines[1::3], lines[2::3])  # a window is printed in two lines
+    shown = {name.rstrip(":"): [*first.split(), *second.split()] for name, first, second in rows}
     whole, read = shown["the text"], shown["15%, 80/10/10"]
     chosen = [(word, one) for word, one in zip(whole, read) if one.startswith("[")]
     assert len(chosen) == round(0.15 * WINDOW)

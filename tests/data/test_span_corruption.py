@@ -150,7 +150,7 @@ def test_a_long_text_among_short_ones_has_fewer_and_longer_spans() -> None:
 
 def test_a_batch_of_long_texts_alone_has_fewer_and_longer_spans() -> None:
     make = CorruptSpans(SENTINELS[:5])
-    make.lengths({"source": np.array([20, 200, 300])})  # the texts of the training data
+    make.check({"source": np.array([20, 200, 300])})  # the texts of the training data
     found = make(Rows.of(rows_of([200, 300])), np.random.default_rng(0))  # a batch has texts of similar lengths
     assert found.lengths("source").tolist() == [202 - 30 + 4, 302 - 45 + 4]  # two special tokens each
     assert found.lengths("target").tolist() == [30 + 5, 45 + 5]
@@ -158,7 +158,7 @@ def test_a_batch_of_long_texts_alone_has_fewer_and_longer_spans() -> None:
 
 def test_texts_with_more_spans_than_sentinels_are_refused() -> None:
     with pytest.raises(UserError, match=r"objective.span=3.* a text of 200 .* 10 hidden spans.* 11 .* has 5; raise"):
-        CorruptSpans(SENTINELS[:5]).lengths({"source": np.array([200, 300])})
+        CorruptSpans(SENTINELS[:5]).check({"source": np.array([200, 300])})
 
 
 def test_batches_have_sources_and_targets_of_few_shapes() -> None:

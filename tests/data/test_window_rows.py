@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from regard.data.batches import IGNORED
+from regard.data.batches import IGNORED, Corruption
 from regard.data.corruption import MaskTokens
 from regard.data.flat import Rows
 from regard.data.streams import MaskedRunningText, WindowRows, rows_in_order, window_length
@@ -78,7 +78,7 @@ def test_evaluation_has_every_token_once_and_in_order() -> None:
 
 
 @dataclass(frozen=True)
-class Halved:
+class Halved(Corruption):
     """A corruption that keeps half of a row."""
 
     def lengths(self, lengths: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from encoded import flat, pair_batch, pair_columns, rows_of, whole_columns
-from regard.data.batches import Batch, Batches, collate
+from regard.data.batches import Batch, Batches, Corruption, collate
 from regard.data.corruption import MaskTokens
 from regard.data.flat import Rows
 from regard.data.streams import Streams
@@ -259,11 +259,8 @@ def test_a_recorded_step_is_the_step(objective, accumulate):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-class Diagonal:
+class Diagonal(Corruption):
     """Links the token t of a target to the token t of its source."""
-
-    def lengths(self, lengths):
-        return lengths
 
     def __call__(self, rows, random):
         shorter = [min(len(row["source"]), max(len(row["target"]) - 2, 0)) for row in rows]

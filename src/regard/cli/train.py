@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.run import Run
-    from regard.training.warm_start import WarmStart
 
 TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
 WIDEST = 40  # the most columns of an alignment that is printed; a table of answers replaces wider ones
@@ -310,9 +309,9 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         if job.init is not None:
             console.out(f"from={job.init.path}: {_taken(run, job.init)}", highlight=False)
             if isinstance(job.init, WarmStart) and job.init.finetune:
-                console.out(
-                    f"settings for from={job.init.path}: {' '.join(_finetuning(run, job.init))}", highlight=False
-                )
+                batch = f"plan.batch_tokens={run.recipe.plan.batch_tokens}"  # a small file has smaller batches
+                own = [batch if one.startswith("plan.batch_tokens=") else one for one in job.init.finetune]
+                console.out(f"settings for from={job.init.path}: {' '.join(own)}", highlight=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None
@@ -321,12 +320,6 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
                 raise
             console.out(f"\nstopped and saved at {run.where}; continue with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
-
-
-def _finetuning(run: "Run", init: "WarmStart") -> list[str]:
-    """The settings of a run that fine-tunes a model; a small file has smaller batches than the recipe gives."""
-    batch = "plan.batch_tokens="
-    return [f"{batch}{run.recipe.plan.batch_tokens}" if one.startswith(batch) else one for one in init.finetune]
 
 
 def _taken(run: "Run", init: "Start") -> str:

@@ -54,10 +54,14 @@ class Batch:
 class Corruption(Protocol):
     """A change to the rows of a batch before they are padded, such as masking: a function of the rows and a seed.
 
-    A corruption may inherit from this class, for the default of `lengths`.
+    A corruption may inherit from this class, for the defaults of `check` and `lengths`.
     The lengths of its output depend on the lengths of its input alone, so that the shapes of batches are known before
     any row is corrupted.
     """
+
+    def check(self, lengths: Mapping[str, Lengths]) -> None:
+        """Refuse training data whose texts have these lengths; by default nothing is refused."""
+        return None
 
     def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
         """The length of each field after the corruption, given the lengths before it: the same, unless overridden."""
@@ -180,7 +184,10 @@ class Batches:
         if not count:
             raise UserError("there are no examples to make batches of; give at least one.")
         lengths: Mapping[str, Lengths] = {name: column.lengths for name, column in columns.items()}
-        widths = task.widths(lengths if corruption is None else corruption.lengths(lengths))
+        if corruption is not None:
+            corruption.check(lengths)
+            lengths = corruption.lengths(lengths)
+        widths = task.widths(lengths)
         widths = {name: np.maximum(axis, 1) for name, axis in widths.items()}
         most = budget if limit is None else min(limit, budget)
         kept = np.flatnonzero(np.all([axis <= most for axis in widths.values()], axis=0))

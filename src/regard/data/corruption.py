@@ -29,6 +29,12 @@ class Composed:
 
     parts: tuple[Corruption, ...]
 
+    def check(self, lengths: Mapping[str, Lengths]) -> None:
+        """Refuse what one of them refuses, given the lengths after those before it."""
+        for part in self.parts:
+            part.check(lengths)
+            lengths = part.lengths(lengths)
+
     def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
         """The lengths after all of them."""
         for part in self.parts:
@@ -162,7 +168,7 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, eq=False)
-class SentencePairs:
+class SentencePairs(Corruption):
     """Cuts each text at the end of a sentence into two parts, and asks whether the second part is in its place.
 
     Rows get the special tokens between the parts, the `segments` of their tokens, and `next`: 0 if the parts stand as

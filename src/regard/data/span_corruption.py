@@ -30,15 +30,8 @@ class CorruptSpans:
     span: float = 3.0  # tokens of a hidden span, on average
 
     def lengths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """A source has a sentinel in the place of each hidden span; a target has the rest, and a last sentinel.
-
-        Refuses texts that all need more sentinels than there are. Only here, where the lengths of all training texts
-        are known: those of a batch may all be long.
-        """
-        self._check_sentinels(lengths["source"])
-        return self._after(lengths["source"])
-
-    def _after(self, whole: Lengths) -> dict[str, Lengths]:
+        """A source has a sentinel in the place of each hidden span; a target has the rest, and a last sentinel."""
+        whole = lengths["source"]
         hidden, spans = self.counts(whole)
         target = hidden + spans + 1 + len(self.begin) + len(self.end)
         return {"source": whole - hidden + spans, "target": np.where(whole > 0, target, 0)}
@@ -58,11 +51,11 @@ class CorruptSpans:
         possible = np.minimum(hidden, tokens - hidden + 1)  # with a shown token between two hidden spans
         return hidden, np.minimum(np.rint(hidden / self.span).astype(np.int64).clip(1), possible)
 
-    def _check_sentinels(self, whole: Lengths) -> None:
+    def check(self, lengths: Mapping[str, Lengths]) -> None:
         """Refuse texts of which every one has more hidden spans than there are sentinels for them."""
-        spans, most = self._wanted(whole)[1], len(self.sentinels) - 1
+        spans, most = self._wanted(lengths["source"])[1], len(self.sentinels) - 1
         if len(spans) and (least := int(spans.min())) > most:
-            tokens = int(whole.min()) - self.before - self.after
+            tokens = int(lengths["source"].min()) - self.before - self.after
             needs = f"a text of {tokens} tokens has {least} hidden spans, which need {least + 1} sentinels"
             cure = "raise objective.span, or give shorter texts: lower data.window"
             raise UserError(f"objective.span={self.span:g}: {needs}, and the tokenizer has {most + 1}; {cure}.")
@@ -89,7 +82,7 @@ class CorruptSpans:
         span_of: Values = np.cumsum(first) - np.repeat(np.cumsum(spans) - spans, whole)  # of each token, from 1 on
         marks = np.array(self.sentinels)
 
-        after = self._after(whole)
+        after = self.lengths({"source": whole})
         source = np.where(first, marks[(span_of - 1).clip(0)], text)[~hidden | first]
         ends = np.cumsum(after["target"])
         starts = ends - after["target"]

@@ -345,8 +345,11 @@ def _widths(
     field: TextField, task: Collation, corruption: Corruption | None, lengths: Sequence[int], name: str
 ) -> Mapping[str, Lengths]:
     """The axes of a batch of windows that have so many tokens of the text."""
-    read = {name: np.asarray(lengths) + len(field.wrap([]))}
-    return task.widths(read if corruption is None else corruption.lengths(read))
+    read: Mapping[str, Lengths] = {name: np.asarray(lengths) + len(field.wrap([]))}
+    if corruption is not None:
+        corruption.check(read)
+        read = corruption.lengths(read)
+    return task.widths(read)
 
 
 def window_length(

@@ -272,10 +272,9 @@ def _longest_before(model: Loaded, corruption: Corruption | None) -> int | None:
     """The most places of a row that fit in the model's context after a corruption, which may add special tokens."""
     if corruption is None or model.longest is None:
         return model.longest
-    # With an empty text beside it: span corruption refuses data whose texts are all too long, which these may not be.
-    before = {name: np.array([0, model.longest]) for name in model.fields}
+    before = {name: np.array([model.longest]) for name in model.fields}
     after = corruption.lengths(before)
-    added = (int(after[name][1]) - model.longest for name in before if name in after)
+    added = (int(after[name][0]) - model.longest for name in before if name in after)
     return model.longest - max(0, max(added, default=0))
 
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -165,9 +166,9 @@ def _word_logits(model: Loaded, texts: Sequence[str], batch_tokens: int) -> list
 
     rows = input_rows(model, name, arrays)
     if not model.module.config.reads_words and active_tape(model.module) is not None:
-        single = {owner for owner in owners if owners.count(owner) == 1}  # the others are read in windows
+        windows = Counter(owners)  # a text that is too long is read in several
         items = [
-            reading_axes(model, _ids(field, one), texts[owner] if owner in single else "")
+            reading_axes(model, _ids(field, one), texts[owner] if windows[owner] == 1 else "")
             for owner, one in zip(owners, arrays)
         ]
         record_rows(model, rows, items, batch_tokens)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint docs install clean
+.PHONY: demo test test-all kept lint docs install clean
 
 install: $(VENV)/.installed
 
@@ -23,6 +23,10 @@ test: install
 
 test-all: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow"
+
+# The tests of runs of earlier versions that `make test` leaves out because they are slow.
+kept: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_kept.py -m slow
 
 lint: install
 	$(BIN)/ruff check .

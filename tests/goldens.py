@@ -17,8 +17,6 @@ import argparse
 import gzip
 import json
 import os
-import random
-import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +29,21 @@ from typing import Any
 import torch
 
 from encoded import MASKED_LINES
-from matlab import mat_file
+from made_up import (
+    GERMAN,
+    GREEK,
+    compared,
+    dictionary,
+    digits,
+    in_language,
+    music,
+    opinions,
+    questions,
+    sentences,
+    tabbed,
+    tagged_columns,
+    verses,
+)
 from regard import (
     Penalty,
     Run,
@@ -494,12 +506,6 @@ def _looked(seen: Any) -> list[Any]:
 
 # -- made-up texts ----------------------------------------------------------------------------------------------------
 
-ENGLISH = ("the", "a", "small", "old", "red", "dog", "man", "house", "bird", "sees", "likes", "finds")
-GERMAN = ("der", "ein", "kleine", "alte", "rote", "Hund", "Mann", "Haus", "Vogel", "sieht", "mag", "findet")
-GREEK = ("ὁ", "τις", "μικρὸς", "παλαιὸς", "ἐρυθρὸς", "κύων", "ἀνὴρ", "οἶκος", "ὄρνις", "ὁρᾷ", "φιλεῖ", "εὑρίσκει")
-GRID = tuple((row, column) for row in range(4) for column in range(4))
-LETTERS, SOUNDS = "abdeiklmnorst", ("AE1", "B", "D", "EH1", "IY0", "K", "L", "M", "N", "OW1", "R", "S", "T")
-
 CAPTIONS = (
     "the dog sees a house .",
     "a small man likes the bird .",
@@ -509,20 +515,14 @@ CAPTIONS = (
 )
 
 
-def _in(language: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
-    """English sentences, word for word in another language."""
-    words = dict(zip(ENGLISH, language))
-    return tuple(" ".join(words.get(word, word) for word in line.split()) for line in lines)
-
-
 TEXTS: dict[str, Texts] = {
     "nothing": Texts("nothing", ()),
     "near": Texts("near", ("dog", "the", "man - dog + house")),
-    "captions": Texts("translate", CAPTIONS, _in(GERMAN, CAPTIONS)),
+    "captions": Texts("translate", CAPTIONS, in_language(GERMAN, CAPTIONS)),
     "english": Texts("translate", CAPTIONS, CAPTIONS),
-    "prefixed": Texts("translate", tuple(f"german: {line}" for line in CAPTIONS), _in(GERMAN, CAPTIONS)),
-    "german": Texts("translate", _in(GERMAN, CAPTIONS), CAPTIONS),
-    "greek": Texts("translate", _in(GREEK, CAPTIONS), CAPTIONS),
+    "prefixed": Texts("translate", tuple(f"german: {line}" for line in CAPTIONS), in_language(GERMAN, CAPTIONS)),
+    "german": Texts("translate", in_language(GERMAN, CAPTIONS), CAPTIONS),
+    "greek": Texts("translate", in_language(GREEK, CAPTIONS), CAPTIONS),
     "dates": Texts(
         "translate",
         ("March 3, 2021", "3. Mai 1984", "Dec 24, 1999", "17. Juli 2030", "Friday, June 7, 1968"),
@@ -558,162 +558,43 @@ TEXTS: dict[str, Texts] = {
 }
 
 
-def _questions(count: int) -> str:
-    """Questions about who sees what; each fourth has no answer."""
-    words = ("dog", "man", "bird", "house", "boy")
-    rows = []
-    for number in range(count):
-        one, other = words[number % 5], words[(number // 5 + 1) % 5]
-        seen = f"a {other}" if number % 4 else ""
-        rows.append({"question": f"what does the {one} see?", "passage": f"the {one} sees a {other}.", "answer": seen})
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-class Chance:
-    """Choices that a seed repeats for good: `random()` is what Python promises not to change."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = random.Random(seed)
-
-    def below(self, count: int) -> int:
-        return int(self._rng.random() * count)
-
-    def of(self, choices: Sequence[str]) -> str:
-        return choices[self.below(len(choices))]
-
-
-def _sentence(chance: Chance) -> str:
-    """Someone does something to something, in English."""
-
-    def thing() -> list[str]:
-        middle = [chance.of(ENGLISH[2:5])] if chance.below(2) else []
-        return [chance.of(ENGLISH[:2]), *middle, chance.of(ENGLISH[5:9])]
-
-    return " ".join([*thing(), chance.of(ENGLISH[9:]), *thing(), "."])
-
-
-def _sentences(seed: int, count: int) -> list[str]:
-    chance = Chance(seed)
-    return [_sentence(chance) for _ in range(count)]
-
-
-def _tabbed(columns: Sequence[Sequence[str]]) -> str:
-    return "".join("\t".join(row) + "\n" for row in zip(*columns))
-
-
-def _opinions(seed: int, count: int) -> str:
-    chance, rows = Chance(seed), []
-    for _ in range(count):
-        label = chance.of(("good", "bad", "neither"))
-        words = {"good": ("good", "fine"), "bad": ("bad", "sad"), "neither": ("red", "old")}[label]
-        rows.append((label, f"{chance.of(ENGLISH[:2])} {chance.of(ENGLISH[5:9])} is {chance.of(words)}"))
-    return _tabbed(list(zip(*rows)))
-
-
-def _compared(seed: int, count: int, labels: Sequence[str], choices: int = 1) -> str:
-    """A label, a sentence, and one or more others."""
-    chance, sentences = Chance(seed), iter(_sentences(seed, (1 + choices) * count))
-    return _tabbed(
-        [
-            [chance.of(labels) for _ in range(count)],
-            *([next(sentences) for _ in range(count)] for _ in range(1 + choices)),
-        ]
-    )
-
-
-def _columns(seed: int, count: int) -> str:
-    """Sentences in which the things are entities, with their articles: animals, and others."""
-    rows = []
-    for line in _sentences(seed, count):
-        words, inside = line.split(), False
-        for place, word in enumerate(words):
-            things = [other for other in words[place:] if other in ENGLISH[5:9]]
-            kind = "LIFE" if things and things[0] in ("dog", "man", "bird") else "THING"
-            inside = inside or word in ENGLISH[:2]
-            letter = "B" if word in ENGLISH[:2] else "I"
-            rows.append(f"{word} {f'{letter}-{kind}' if inside else 'O'}")
-            inside = inside and word not in ENGLISH[5:9]
-        rows.append("")
-    return "\n".join(rows)
-
-
-def _dictionary(seed: int, count: int) -> str:
-    """Words and how they are spoken: a sound for every letter."""
-    chance = Chance(seed)
-    words = ["".join(chance.of(LETTERS) for _ in range(2 + chance.below(4))) for _ in range(count)]
-    return "".join(f"{word} {' '.join(SOUNDS[LETTERS.index(c)] for c in word)}\n" for word in dict.fromkeys(words))
-
-
-def _verses(seed: int, count: int) -> str:
-    english = _sentences(seed, count)
-    links = [" ".join(f"{at}-{at}" for at in range(len(line.split()))) for line in english]
-    return _tabbed([[f"{number:08d}" for number in range(count)], _in(GREEK, english), english, links])
-
-
-def _digits(seed: int, count: int) -> tuple[bytes, bytes]:
-    """Images of 4 × 4 pixels whose brightest row and column are their digit, and the digits, as idx files."""
-    chance, images, labels = Chance(seed), [], []
-    for _ in range(count):
-        labels.append(chance.below(4))
-        images += [200 + chance.below(50) if labels[-1] in (row, column) else chance.below(50) for row, column in GRID]
-    shape = bytes((0, 0, 8, 3)) + struct.pack(">3I", count, 4, 4)
-    return shape + bytes(images), bytes((0, 0, 8, 1)) + struct.pack(">I", count) + bytes(labels)
-
-
-def _music(seed: int, counts: Sequence[int]) -> bytes:
-    """Pieces in which a chord of two keys rises and falls."""
-    chance, parts = Chance(seed), {}
-    for name, count in zip(("traindata", "validdata", "testdata"), counts):
-        parts[name] = []
-        for _ in range(count):
-            key, steps = 20 + chance.below(40), []
-            for _ in range(4 + chance.below(6)):
-                key += chance.below(3) - 1
-                steps.append([float(at in (key, key + 4)) for at in range(88)])
-            parts[name].append(steps)
-    return mat_file(parts)
-
-
 def _made() -> dict[str, str | bytes]:
     """Every file that a case reads, by its path; what ends in .gz is to be packed."""
     files: dict[str, str | bytes] = {
-        "pairs.tsv": _tabbed([english := _sentences(1, 120), _in(GERMAN, english)]),
-        "valid.tsv": _tabbed([english := _sentences(2, 16), _in(GERMAN, english)]),
-        "lines.txt": "\n".join(_sentences(3, 160)),
-        "other.txt": "\n".join(_sentences(4, 80)),
-        "book.txt": "\n".join(_sentences(5, 120)),
-        "labels.tsv": _opinions(6, 200),
-        "questions.jsonl": _questions(60),
-        "columns.txt": _columns(23, 120),
-        "entailed.tsv": _compared(24, 120, ("yes", "no")),
-        "similar.tsv": _compared(25, 120, ("2.5", "-1", "0")),
-        "choices.tsv": _compared(26, 120, ("0", "1"), choices=2),
-        "numbers.tsv": _opinions(6, 200)
-        .replace("good\t", "2.5\t")
-        .replace("bad\t", "-1\t")
-        .replace("neither\t", "0\t"),
-        "play.txt": "\n".join(f"{'AB'[at % 2]}:\n{line}\n" for at, line in enumerate(_sentences(24, 80))),
-        "articles.txt": "\n".join(f" = {line.split()[1]} = \n \n {line} . \n" for line in _sentences(25, 80)),
-        "tinyshakespeare/input.txt": "\n".join(_sentences(7, 120)),
-        "text8/text8": " ".join(_sentences(14, 160)),
-        "cmudict/cmudict.dict": _dictionary(8, 300),
-        "align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz": _verses(9, 200),
+        "pairs.tsv": tabbed([english := sentences(1, 120), in_language(GERMAN, english)]),
+        "valid.tsv": tabbed([english := sentences(2, 16), in_language(GERMAN, english)]),
+        "lines.txt": "\n".join(sentences(3, 160)),
+        "other.txt": "\n".join(sentences(4, 80)),
+        "book.txt": "\n".join(sentences(5, 120)),
+        "labels.tsv": opinions(6, 200),
+        "questions.jsonl": questions(60),
+        "columns.txt": tagged_columns(23, 120),
+        "entailed.tsv": compared(24, 120, ("yes", "no")),
+        "similar.tsv": compared(25, 120, ("2.5", "-1", "0")),
+        "choices.tsv": compared(26, 120, ("0", "1"), choices=2),
+        "numbers.tsv": opinions(6, 200).replace("good\t", "2.5\t").replace("bad\t", "-1\t").replace("neither\t", "0\t"),
+        "play.txt": "\n".join(f"{'AB'[at % 2]}:\n{line}\n" for at, line in enumerate(sentences(24, 80))),
+        "articles.txt": "\n".join(f" = {line.split()[1]} = \n \n {line} . \n" for line in sentences(25, 80)),
+        "tinyshakespeare/input.txt": "\n".join(sentences(7, 120)),
+        "text8/text8": " ".join(sentences(14, 160)),
+        "cmudict/cmudict.dict": dictionary(8, 300),
+        "align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz": verses(9, 200),
     }
     for part, seed, count in (("train", 15, 120), ("valid", 16, 24), ("test", 17, 8)):
-        lines = "".join(f" {line} \n" for line in _sentences(seed, count))
+        lines = "".join(f" {line} \n" for line in sentences(seed, count))
         files |= {f"ptb/ptb.{part}.txt.gz": lines}
         files |= {f"{corpus}/wiki.{part}.tokens": lines for corpus in ("wikitext2", "wikitext-103")}
     for part, seed, count in (("train", 21, 60), ("t10k", 22, 6)):
-        images, labels = _digits(seed, count)
+        images, labels = digits(seed, count)
         files |= {f"mnist/{part}-images-idx3-ubyte.gz": images, f"mnist/{part}-labels-idx1-ubyte.gz": labels}
-    files |= {f"polymusic/{name}.mat": _music(23, (30, 6, 2)) for name in ("JSB_Chorales", "Nottingham")}
+    files |= {f"polymusic/{name}.mat": music(23, (30, 6, 2)) for name in ("JSB_Chorales", "Nottingham")}
     for folder, parts, end in (
         ("multi30k", ("train", "val", "test_2016_flickr"), ".gz"),
         ("wmt14", ("train", "newstest2013", "newstest2014"), ""),
     ):
         for part, seed, count in zip(parts, (11, 12, 13), (120, 16, 4)):
-            english = _sentences(seed, count)
-            for language, lines in (("en", english), ("de", _in(GERMAN, english))):
+            english = sentences(seed, count)
+            for language, lines in (("en", english), ("de", in_language(GERMAN, english))):
                 files[f"{folder}/{part}.{language}{end}"] = "\n".join(lines) + "\n"
     return files
 

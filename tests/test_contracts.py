@@ -158,7 +158,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "bilstm": BILSTM,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
-    "xl-adaptive": replace(GPT, **XL, memory_zeros=True, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
+    "xl-adaptive": replace(GPT, **XL, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
     "bert": BERT,
     "electra": replace(BERT, outputs=("replaced",), embed=6),
     "transformer": TRANSFORMER,

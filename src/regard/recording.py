@@ -38,7 +38,6 @@ class Axes:
     rows: Sequence[str]  # the tokens that look (queries)
     columns: Sequence[str]  # the tokens that are looked at (keys)
     part: str = ""  # encoder (source to source), decoder (target to earlier target) or cross (target to source)
-    first: int = 0  # the index of the key that the first column labels; keys before it have no label
 
 
 @dataclass

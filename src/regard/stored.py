@@ -1,5 +1,6 @@
 """Reads the files of a run: its recipe, and the fields and weights of a step."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,26 @@ from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
 
+# Settings that were dropped: KIND.NAME → the value with which a run opens, and what was dropped with them.
+DROPPED: dict[str, tuple[Any, str]] = {
+    "gpt.memory_zeros": (False, "it was dropped with the public directories of Transformer-XL, which alone used it"),
+}
+
+
+def without_dropped(content: Any, path: Path) -> Any:
+    """The content of a JSON file of a run without settings that were dropped; refuses those with another value."""
+    waiting = [content]
+    while waiting:
+        node = waiting.pop()
+        kind = node.get("kind") if isinstance(node, dict) else None
+        for name in [*node] if isinstance(node, dict) else ():
+            if (dropped := DROPPED.get(f"{kind}.{name}")) is None:
+                waiting.append(node[name])
+            elif (value := node.pop(name)) != dropped[0]:
+                found = f"model.{name}={json.dumps(value):.40}: {dropped[1]}"
+                raise UserError(f"{path}: {found}; train the model again without it.")
+    return content
+
 
 def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
     """The content of recipe.json."""
@@ -31,7 +52,7 @@ def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
 def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     """The recipe that a run was started with."""
     path = run / "recipe.json"
-    content = read_json(path)
+    content = without_dropped(read_json(path), path)
     version = content.pop("format", 1) if isinstance(content, dict) else 1
     check_format(path, version)
     recipe = from_json(content, kinds)
@@ -44,7 +65,7 @@ def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The config of the model of a saved step."""
     inner = {name: kinds["node"][name] for name in ("headed", "directions")}  # no setting names them
     models = {**kinds["model"], **inner}
-    content = read_json(folder / "model.json")
+    content = without_dropped(read_json(folder / "model.json"), folder / "model.json")
     try:
         return from_json(content, {**kinds, "model": models}, "model")
     except UserError as error:

@@ -94,7 +94,7 @@ def test_random_heads_are_at_chance(family: str) -> None:
         "bert": lambda: BertConfig(**TINY, **vocab),
         "albert": lambda: BertConfig(**TINY, **vocab, groups=1),
         "gpt": lambda: GptConfig(**TINY, **vocab),
-        "xl": lambda: GptConfig(**TINY, **vocab, positions="xl", norm_place="post", memory=4, memory_zeros=True),
+        "xl": lambda: GptConfig(**TINY, **vocab, positions="xl", norm_place="post", memory=4),
         "transformer": lambda: TransformerConfig(**TINY, source_vocab=tokenizer.size, target_vocab=tokenizer.size),
     }[family]()
     it = evaluate_random_model(config, tokenizer)

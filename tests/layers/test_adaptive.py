@@ -158,7 +158,6 @@ def test_a_cluster_is_asked_only_by_those_who_mean_it(monkeypatch: pytest.Monkey
         ({"softmax": "adaptiv"}, r"model\.softmax=adaptiv.*adaptive"),
         ({"softmax": "plain", "embed": 4}, r"need model.softmax=adaptive"),
         ({"clamp": 3}, r"model\.clamp=3.*positions=xl"),
-        ({"positions": "xl", "memory_zeros": True}, r"model\.memory"),
     ],
     ids=str,
 )

@@ -17,8 +17,7 @@ XL: dict[str, Any] = {**SMALL, "positions": "xl", "memory": 5}
 KINDS: dict[str, GptConfig] = {
     "post": GptConfig(**XL, norm_place="post", attention_bias=False),
     "pre": GptConfig(**XL, clamp=4),
-    "zeros": GptConfig(**XL, memory_zeros=True),
-    "windows": GptConfig(**XL, windows=(4,), memory_zeros=True),
+    "windows": GptConfig(**XL, windows=(4,)),
     "shared": GptConfig(**XL, groups=1, shared_biases=True),
 }
 over_kinds = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
@@ -52,7 +51,7 @@ def test_hidden_states_and_keys_and_values_give_the_same_numbers(config: GptConf
             torch.testing.assert_close(features, expected, atol=1e-12, rtol=0)
             assert isinstance(states, SegmentStates)
             filled.append(states.layers[0].shape[1])
-    assert filled == ([5] * 6 if config.memory_zeros else [3, 4, 5, 5, 5, 5])
+    assert filled == [3, 4, 5, 5, 5, 5]
 
 
 @over_kinds
@@ -150,3 +149,31 @@ def test_no_query_of_a_segment_is_without_keys() -> None:
     assert table is not None
     assert table.any(-1).all()
     assert plan.mask.find_empty_rows(table) is None
+
+
+@torch.no_grad()
+def test_a_window_as_long_as_the_memory_makes_segments_invisible() -> None:
+    """However the text is split into segments, a token sees as many tokens as the memory has, itself included."""
+    model, tokens = built(KINDS["windows"]), segments(12)[0]
+    whole, _ = model.advance(tokens, model.start(rows=2))
+    for cut in range(1, 12):
+        state, parts = model.start(rows=2), []
+        for part in tokens.split([cut, 12 - cut], 1):
+            features, state = model.advance(part, state)
+            parts.append(features)
+        torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-12, rtol=0)
+
+
+def test_shared_biases_are_trained_as_one() -> None:
+    config = GptConfig(**XL, shared_biases=True)
+    names = [name for name, _ in config.build().named_parameters() if "score.content" in name]
+    assert names == ["stack.blocks.0.attention.read.score.content"]
+
+
+def test_sinusoids_that_were_made_in_inference_mode_can_be_trained_on() -> None:
+    model, tokens = built(KINDS["pre"]), segments(7)[0]
+    with torch.inference_mode():
+        model.advance(tokens, model.start(rows=2))
+    features, _ = model.advance(tokens, model.start(rows=2))
+    features.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.stack.parameters())

@@ -53,7 +53,6 @@ LIMITS: list[tuple[type[Any], dict[str, Any], str, dict[str, Any]]] = [
     (GptConfig, {"shared_biases": True}, "shared_biases", {**XL, "shared_biases": True}),
     (GptConfig, {**XL, "memory": -1}, "memory", {**XL, "memory": 0}),
     (GptConfig, {**XL, "clamp": -1}, "clamp", {**XL, "clamp": 0}),
-    (GptConfig, {**XL, "memory_zeros": True}, "memory_zeros", {**XL, "memory_zeros": True, "memory": 1}),
     (GptConfig, {"softmax": "?"}, "softmax", {}),
     (GptConfig, {"cutoffs": (5,)}, "cutoffs", {**ADAPTIVE, "cutoffs": (5,)}),
     (GptConfig, {"divide": 2}, "divide", {**ADAPTIVE, "divide": 2}),
@@ -172,13 +171,13 @@ def test_every_encoder_decoder_has_a_form_without_attention() -> None:
 
 
 def test_a_model_under_a_head_has_the_facts_of_its_body() -> None:
-    xl = GptConfig(vocab=7, width=12, **XL, memory=3, memory_zeros=True, scaled=True)
+    xl = GptConfig(vocab=7, width=12, **XL, memory=3, scaled=True)
     bert = BertConfig(vocab=9, segments=3, first_position=2, context=20, embed=5, embedding="a.txt")
     for body in (xl, bert, LstmnConfig(vocab=4, embedding="b.txt"), GptConfig(vocab=7, context=11, scaled=True)):
         headed = HeadedConfig(body, ClassHeadConfig(3))
         for name in (
             *("width", "longest", "longest_setting", "token_vocab", "embedding", "embedding_width", "embedding_scale"),
-            *("segment_kinds", "position_rows", "causal_attention", "keys_before"),
+            *("segment_kinds", "position_rows", "causal_attention"),
         ):
             assert getattr(headed, name) == getattr(body, name), name
         assert headed.input_embedding == f"body.{body.input_embedding}"
@@ -188,7 +187,7 @@ def test_a_model_under_a_head_has_the_facts_of_its_body() -> None:
         assert headed.split() == (body, ClassHeadConfig(3))
         assert headed.resized(2 * body.width).body == body.resized(2 * body.width)
     assert (bert.position_rows, bert.segment_kinds) == (22, 3)
-    assert (xl.keys_before, xl.embedding_scale, xl.longest) == (3, 12**0.5, None)
+    assert (xl.embedding_scale, xl.longest) == (12**0.5, None)
 
 
 def test_sizes_of_a_model_under_a_head_are_those_of_its_fields() -> None:

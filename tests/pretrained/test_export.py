@@ -129,7 +129,6 @@ DROPOUT = {"dropout": 0.1, "attention_dropout": 0.2}
 PUBLIC_DROPOUT: dict[str, tuple[dict[str, float], dict[str, float]]] = {  # our settings, and theirs
     "gpt2": (DROPOUT, {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}),
     "openai-gpt": (DROPOUT, {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}),
-    "transfo-xl": ({**DROPOUT, "feed_dropout": 0.1, "output_dropout": 0.1}, {"dropout": 0.1, "dropatt": 0.2}),
     "t5": (
         {"dropout": 0.3, "attention_dropout": 0.3, "feed_dropout": 0.3, "output_dropout": 0.3},
         {"dropout_rate": 0.3},

@@ -62,6 +62,11 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
             r"config\.json: model_type=gpt5: this type is not supported; the types that open: gpt2, .*electra",
         ),
         ("gpt2-plain", {"model_type": ...}, r"config\.json: has no model_type; the types that open: gpt2"),
+        (
+            "gpt2-plain",
+            {"model_type": "transfo-xl"},
+            r"config\.json: model_type=transfo-xl: directories of Transformer-XL .* model=gpt model\.positions=xl",
+        ),
         ("gpt2-plain", {"vocab_size": ...}, r"wte\.weight is 29×12, but by config\.json it should be 50257×12"),
         ("gpt2-plain", {"vocab_size": None}, r"config\.json: vocab_size should be given, found None"),
         (

@@ -162,8 +162,7 @@ def test_every_class_is_compared_or_refused() -> None:
     heads = {TYPES[kind][0] + JOBS[job][0] for kind, job in CASES}  # in this file
     whole = {type(build(case)).__name__ for case in WHOLE.values()}  # in test_parity.py
     sentences = {name for name, *_ in SENTENCES.values()}  # in test_bert_family.py
-    kinds = {*CHECKPOINT_TYPES} - {"transfo-xl"}  # which `transformers` no longer has
-    assert heads | whole | sentences | {*NOT_READ} == {name for kind in kinds for name in classes_of(kind)}
+    assert heads | whole | sentences | {*NOT_READ} == {name for kind in CHECKPOINT_TYPES for name in classes_of(kind)}
 
 
 @pytest.mark.parametrize("name", NOT_READ)

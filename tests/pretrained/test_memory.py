@@ -22,7 +22,7 @@ PLAIN = {case.kind: case for name, case in CASES.items() if name.endswith("-plai
 
 
 def test_every_type_has_a_case() -> None:
-    assert {*PLAIN, "transfo-xl"} == {*CHECKPOINT_TYPES}  # `transformers` no longer has Transformer-XL
+    assert {*PLAIN} == {*CHECKPOINT_TYPES}
 
 
 @pytest.mark.parametrize("kind", PLAIN)

@@ -116,7 +116,7 @@ def test_contexts_and_masks_belong_to_their_layers() -> None:
         assert layer.query == "layer"
         causal = np.tri(3, dtype=bool) if layer.part == "decoder" else np.ones((3, 3), dtype=bool)
         np.testing.assert_array_equal(layer.visible, causal)
-    for settings in ({}, {"positions": "xl", "memory": 8, "memory_zeros": True}):
+    for settings in ({}, {"positions": "xl", "memory": 8}):
         assert np.array_equal(look(speaker(**settings), "ab ba").layers[2].visible, np.tri(6, dtype=bool))
 
 
@@ -133,7 +133,7 @@ def test_unknown_characters_are_shown_as_themselves() -> None:
 
 
 def test_a_language_model_looks_at_its_past() -> None:
-    for settings in ({}, {"positions": "xl", "memory": 8}, {"positions": "xl", "memory": 8, "memory_zeros": True}):
+    for settings in ({}, {"positions": "xl", "memory": 8}):
         seen = look(speaker(**settings), "ab ba")
         assert list(seen.columns) == ["<bos>", "a", "b", "␣", "b", "a"]
         assert list(seen.rows) == list(seen.columns)  # each looks at itself and at its past

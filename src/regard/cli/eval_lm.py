@@ -118,8 +118,7 @@ def measure_memories(
     config, found = cast(Any, model.module.config), {}
     try:
         for length in lengths:
-            zeros = config.memory_zeros and length > 0
-            model.module.config = replace(config, memory=length, memory_zeros=zeros)
+            model.module.config = replace(config, memory=length)
             found[length] = evaluate(model, examples, ("loss", "perplexity"), batch_tokens=batch_tokens).values
     finally:
         model.module.config = config

@@ -81,7 +81,7 @@ TOKENIZER_TYPES = {
     "marian": TokenizerType(("source.spm", "target.spm", "vocab.json"), builders.t5, T5, ("", "eos_token")),
 }
 WITH_SOURCE = ("t5", "marian", "pegasus")  # types with a source and a target
-LANGUAGE_MODELS = ("gpt2", "openai-gpt", "transfo-xl")  # types that generate text without a source
+LANGUAGE_MODELS = ("gpt2", "openai-gpt")  # types that generate text without a source
 
 
 def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer | None, Tokenizer]:

@@ -132,7 +132,7 @@ class KVCache:
         more = x.shape[1] < self.capacity or (self.memory and not torch.is_grad_enabled())  # whether tokens may follow
         if self.fresh and not self.layers and (self.beams > 1 or more):
             cache = self._allocated(slots())
-        if not self.fresh or self.beams > 1 or self.read is not None:  # a memory of zeros is read by the first tokens
+        if not self.fresh or self.beams > 1:
             capturing = x.is_cuda and torch.cuda.is_current_stream_capturing()
             if cache.used is not None and not capturing:  # ``preallocate`` made room for captured steps
                 cache = cache._with_room(x.shape[1])
@@ -155,23 +155,6 @@ class KVCache:
             used=torch.zeros((), dtype=torch.long, device=device),
             at=torch.full((size,), EMPTY, device=device),
             visible=visible if self.beams > 1 else None,
-        )
-
-    def prefilled(self, slots: Sequence[Memory]) -> KVCache:
-        """The cache whose memory is full before the first token: ``memory`` copies of one slot of each layer."""
-        at = torch.arange(-self.memory, 0, device=slots[0].keys.device)
-
-        def repeated(x: Tensor) -> Tensor:
-            return x.expand(self.sentences, -1, self.memory, -1)
-
-        layers = (Memory(repeated(one.keys), repeated(one.values)) for one in slots)
-        return replace(
-            self,
-            layers=tuple(_padded(one, self.capacity) for one in layers),
-            read=torch.zeros_like(at[0]),
-            used=torch.full_like(at[0], self.memory),
-            host_used=self.memory,
-            at=pad(at, (0, self.capacity), value=EMPTY),
         )
 
     def _extend(self, x: Tensor, real: Tensor | None) -> tuple[KVCache, AttentionPlan]:

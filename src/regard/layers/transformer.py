@@ -318,12 +318,6 @@ class Stack(nn.Module):
             x, _ = block(x, plans[number % len(plans)], earlier)
         return self._ended(x), SegmentStates(memory.length, tuple(kept))
 
-    def with_zero_memory(self, cache: KVCache) -> KVCache:
-        """Transformer-XL's cache whose memory is a text of zeros. Its keys and values need not be zero."""
-        x = self._zeros()
-        slots = [block.attention.memory(block._before(x, block.attention_norm)) for block in self.layers]
-        return cache.prefilled(slots)
-
     def preallocate(self, cache: KVCache, steps: int = 1) -> KVCache:
         """The cache with all its slots allocated, so that its shape does not change in the next ``steps`` steps."""
         return cache.preallocate(self._slots, steps)

@@ -214,11 +214,6 @@ class Facts(Protocol):
         """The number of tokens before a segment whose states the model attends to; 0: it has no such memory."""
         return 0
 
-    @property
-    def keys_before(self) -> int:
-        """The number of keys before the first token of a text: the zeros that a memory starts with."""
-        return 0
-
     def resized(self, width: int) -> Self:
         """The config of a model of about this width whose other widths follow; `resized(self.width)` equals `self`."""
         same: Any = self
@@ -315,7 +310,6 @@ class SharesFacts(Facts):
     embedding_width = of_body("embedding_width")
     embedding_scale = of_body("embedding_scale")
     causal_attention = of_body("causal_attention")
-    keys_before = of_body("keys_before")
 
 
 class Model(nn.Module):

@@ -55,7 +55,6 @@ class GptConfig(Shape, Directed):
     tied: bool = True  # the output layer uses the token embeddings as its matrix
     scaled: bool = False  # token embeddings are multiplied by √width
     memory: int = 0  # xl: how many tokens before a segment are in the memory; 0: an ordinary KV cache
-    memory_zeros: bool = False  # xl: the memory starts full of zeros, which are attended to, instead of empty
     clamp: int = 0  # xl: distances beyond this one are treated alike; 0: no limit
     shared_biases: bool = False  # xl: all layers share the biases u and v
     softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities
@@ -69,13 +68,11 @@ class GptConfig(Shape, Directed):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_inputs(self)
-        for field in ("memory", "memory_zeros", "clamp", "shared_biases"):
+        for field in ("memory", "clamp", "shared_biases"):
             if (value := getattr(self, field)) and self.positions != "xl":
                 raise UserError(f"model.{field}={value}: needs model.positions=xl")
         if min(self.memory, self.clamp) < 0:
             raise UserError(f"model.memory={self.memory}, model.clamp={self.clamp}: must be at least 0")
-        if self.memory_zeros and not self.memory:
-            raise UserError("model.memory_zeros=True: needs a memory; set model.memory")
         check_softmax(self, self.clusters)
         if self.softmax == "plain" and (self.embed or self.projections):
             raise UserError("model.cutoffs, divide, embed and projections need model.softmax=adaptive")
@@ -109,10 +106,6 @@ class GptConfig(Shape, Directed):
     def carries(self) -> bool:
         """Transformer-XL carries the hidden states of the last ``memory`` tokens."""
         return self.memory > 0
-
-    @property
-    def keys_before(self) -> int:
-        return self.memory if self.memory_zeros else 0
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -158,14 +151,12 @@ class Gpt(LanguageModel):
     def initial(self, rows: int, capacity: int | None = None) -> KVCache:
         """The state before the first token, with a capacity in tokens."""
         capacity = check_capacity(capacity, self.config.context, self.config.longest)
-        cache = KVCache(rows, capacity, memory=self.config.memory)
-        return self.stack.with_zero_memory(cache) if self.config.memory_zeros else cache
+        return KVCache(rows, capacity, memory=self.config.memory)
 
     def start_segments(self, rows: int) -> SegmentStates:
-        """Transformer-XL's memory of hidden states before the first segment of training: empty, or full of zeros."""
-        config = self.config
-        zeros = next(self.parameters()).new_zeros(rows, config.keys_before, config.width)
-        return SegmentStates(config.memory, (zeros,) * len(self.stack.layers))
+        """Transformer-XL's memory of hidden states before the first segment of training, which is empty."""
+        empty = next(self.parameters()).new_empty(rows, 0, self.config.width)
+        return SegmentStates(self.config.memory, (empty,) * len(self.stack.layers))
 
     def advance(
         self,

@@ -60,7 +60,6 @@ XL = GptConfig(
     output_dropout=0.1,
     scaled=True,
     memory=1600,
-    memory_zeros=True,
     clamp=1000,
     softmax="adaptive",
     cutoffs=(20000, 40000, 200000),

@@ -288,7 +288,7 @@ def axes(model: Loaded, pair: IdPair, texts: tuple[str, str] = ("", "")) -> dict
     tokenizer = model.target_tokenizer
     pieces = named_pieces(tokenizer, tokenizer.special_tokens.wrap_target(target), texts[1])
     past, predicted = pieces[:-1], pieces[1:]
-    found = {"decoder": Axes(past, past, "decoder", config.keys_before)}
+    found = {"decoder": Axes(past, past, "decoder")}
     if model.source_tokenizer:
         read = named_pieces(model.source_tokenizer, model.source_tokenizer.wrap_input(source), texts[0])
         found |= {"encoder": Axes(read, read, "encoder"), "cross": Axes(predicted, read, "cross")}
@@ -303,11 +303,11 @@ def reading_axes(model: Loaded, tokens: list[int], *texts: str) -> dict[str, Axe
     """
     config: Facts = model.module.config
     pieces = named_pieces(model.tokenizer, tokens, *texts)
-    found = {"encoder": Axes(config.attention_rows or pieces, pieces, "encoder", config.keys_before)}
+    found = {"encoder": Axes(config.attention_rows or pieces, pieces, "encoder")}
     if not config.causal_attention or config.reads_source or config.reads_encoder:
         return found
     if not config.split()[0].reads_source:
-        return {"decoder": Axes(config.attention_rows or pieces, pieces, "decoder", config.keys_before)}
+        return {"decoder": Axes(config.attention_rows or pieces, pieces, "decoder")}
     before = [*model.tokenizer.pieces([0]), *pieces[:-1]]
     return found | {"decoder": Axes(before, before, "decoder"), "cross": Axes(pieces, pieces, "cross")}
 

@@ -60,7 +60,7 @@ def view(
     for name, read in reads.items():
         weights = read[item] if read.dim() == 4 else read[item : item + 1]  # (H, Tq, Tk)
         own = replace(known[name], rows=rows or known[name].rows, columns=columns or known[name].columns)
-        there = weights[:, : len(own.rows), own.first : own.first + len(own.columns)]  # the rest is padding
+        there = weights[:, : len(own.rows), : len(own.columns)]  # the rest is padding
         numbers = tape.layer_number(name), tape.heads.get(name)
         layers.append(Layer(name or "attention", there.numpy(), own.rows, own.columns, own.part, *numbers))
     main = next((layer for layer in layers if layer.part == "cross"), layers[0])
@@ -245,14 +245,14 @@ def _seen(model: Loaded, tape: Tape, reads: dict[str, list[Read]], known: dict[s
     seen = view(tape, title=title)
     layers = []
     for layer, name in zip(seen.layers, tape):
-        (_, down, across), first = layer.weights.shape, tape.captions[0][name].first
+        _, down, across = layer.weights.shape
         most = max(read.visible.shape[-1] for read in reads[name])
         visible = np.concatenate([np.pad(r.visible, ((0, 0), (0, most - r.visible.shape[-1]))) for r in reads[name]])
         contexts = np.concatenate([read.context for read in reads[name]], axis=1)
         layers.append(
             replace(
                 layer,
-                visible=visible[:down, first : first + across],
+                visible=visible[:down, :across],
                 contexts=contexts[:, :down],
                 query=model.module.config.query,
             )

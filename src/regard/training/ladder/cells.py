@@ -18,6 +18,7 @@ from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe, with_vocabularies
 from regard.recording import attentions, watch
+from regard.stored import without_dropped
 from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
@@ -81,7 +82,7 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
     """
     wanted = {"beam": cell.beam, "recipe": to_json(cell.recipe, KINDS)}
     if cell.result.exists():
-        found: dict[str, Any] = read_json(cell.result)
+        found: dict[str, Any] = without_dropped(read_json(cell.result), cell.result)
         if {name: found.get(name) for name in wanted} != wanted or "curve" not in found:
             raise UserError(f"{cell.result}: measured with other settings; remove it or choose another --out.")
         return found

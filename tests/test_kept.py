@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,10 +39,10 @@ def _of(paths: list[Path]) -> Any:
 
 @pytest.fixture
 def unpacked(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a run, beside a copy of the data that it reads, which is in the working directory."""
+    """The folder of a run, beside the data that it reads, in the working directory."""
     pytest.importorskip(NEEDS.get(stored.stem, "torch"))
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    shutil.copytree(stored.parents[1] / "data", tmp_path / "data")
+    (tmp_path / "data").symlink_to(stored.parents[1] / "data")
     with zipfile.ZipFile(stored) as packed:
         packed.extractall(tmp_path)
     threads = torch.get_num_threads()
@@ -61,6 +60,27 @@ def test_every_stored_run_has_expected_values_and_the_other_way_round() -> None:
     expected = {(path.parents[1].name, path.stem) for path in KEPT.glob("format-*/expected/*.json")}
     assert expected == {(path.parents[1].name, path.stem) for path in STORED}
     assert expected
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        ({"text": "a b", "numbers": [1.0 + 9e-6, 1000.009], "more": 1}, []),
+        ({"text": "a c", "numbers": [1.0, 1000.0]}, [".text: expected 'a b', found 'a c'"]),
+        ({"text": "a b", "numbers": [1.00002, 1000.0]}, [".numbers[0]: expected 1.0, found 1.00002"]),
+        ({"text": "a b", "numbers": [1.0]}, [".numbers: expected 2 values, found 1"]),
+        ({"numbers": [1.0, 1000.0]}, [".text: is missing"]),
+    ],
+)
+def test_differences_are_found(found: dict[str, Any], wrong: list[str]) -> None:
+    assert differences({"text": "a b", "numbers": [1.0, 1000.0]}, found) == wrong
+
+
+def test_weights_may_have_other_names_and_no_other_values() -> None:
+    expected = {"weights": {"a": [2, 1.0, 3.0, -1.0, 2.0], "b": [1, 5.0, 5.0, 5.0]}}
+    assert not differences(expected, {"weights": {"x": [1, 5.0, 5.0, 5.0], "y": [2, 1.0, 3.0, -1.0, 2.0]}})
+    (wrong,) = differences(expected, {"weights": {"a": [2, 1.0, 3.0, -1.0, 2.0], "b": [1, 5.1, 5.1, 5.1]}})
+    assert wrong.startswith("weights: nothing is equal to b, ")
 
 
 @_of(RUNS)

@@ -243,11 +243,10 @@ CASES: dict[str, Case] = {
         "model.softmax=adaptive model.cutoffs=4,8 model.divide=2 model.projections=1,2 model.windows=5 "
         "model.scaled=true model.attention_bias=false model.activation=relu data.order=contiguous model.dropout=0"
     ),
-    "xl-public": Case(
-        "text",
-        f"{PLAN} data=book data.train=data/book.txt data.window=12 data.order=contiguous",
-        WRITE,
-        start="public/transfo-xl",
+    "xl-adaptive": _book(
+        f"{XL} model.norm_place=post model.memory=6 model.clamp=8 model.shared_biases=true model.softmax=adaptive "
+        "model.cutoffs=4,8 model.divide=2 model.projections=1,2 model.scaled=true model.attention_bias=false "
+        "model.activation=relu data.order=contiguous model.dropout=0"
     ),
     "shakespeare": Case("shakespeare", f"{PLAN} {STACK} model.context=16", WRITE),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{PLAN} {STACK} model.context=16", WRITE),

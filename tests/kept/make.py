@@ -24,7 +24,7 @@ import torch
 from kept.answers import among, answers, climbed, resumed, shortened
 from kept.cases import CASES, LADDERS, Case, Ladder, files
 from kept.own_parts import MINE
-from regard import Run, export, load
+from regard import Run
 from regard.checkpoint import FORMAT
 from regard.recipes import KINDS, change, find_recipe, with_kinds
 from regard.stored import stored_recipe
@@ -76,7 +76,6 @@ PUBLIC: dict[str, Callable[[Path], object]] = {
     "public/bert": lambda path: bert(
         path, hidden_size=8, num_hidden_layers=1, intermediate_size=8, max_position_embeddings=24
     ),
-    "public/transfo-xl": lambda path: export(load("runs/xl-settings", "cpu"), path),
 }
 
 

@@ -74,7 +74,7 @@ from regard.models import (
 )
 from regard.models.recurrent_decoders import DECODERS
 from regard.readers import edit
-from regard.recording import attentions, record
+from regard.recording import attentions, observe, record
 from regard.scores import NOT_FOR_A_SOURCE, NOT_FOR_SELF_ATTENTION, SCORES, WINDOWS
 from regard.tasks import TASKS, task_of
 from regard.tensor_tree import signature, tensors, with_tensors
@@ -700,9 +700,10 @@ def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: 
 def test_luong_reads_a_target_without_a_loop(config: Seq2SeqConfig) -> None:
     model = built(config)
     batch, calls = batch_for(model), []
-    for module in (*model.decoder.rnn.onward, model.decoder.attention):
+    for module in model.decoder.rnn.onward:
         module.register_forward_hook(lambda module, args, output: calls.append(module))
-    model(batch)
+    with observe({"attention": model.decoder.attention}, lambda *_: calls.append(model.decoder.attention)):
+        model(batch)
     assert calls == [*model.decoder.rnn.onward, model.decoder.attention]
 
 

@@ -32,6 +32,7 @@ ORDER = (
     "data",
     "kernels",
     "scores",
+    "taps",
     "attention",
     "recording",
     "readers",

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.mask import Mask
 from regard.models import BertConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.readers import Hard, edit
-from regard.recording import attentions, record, watch
+from regard.recording import attentions, intercepted, record, watch
 from regard.scores import Dot
 from regard.verbs.loaded import Loaded
 
@@ -145,7 +145,7 @@ def test_a_module_of_several_layers_is_edited_in_each() -> None:
     assert len(reads) == 4
     assert len(tape) == 4
     assert all(torch.equal(tape[name], first_key(tape[name])) for name in tape)
-    assert all(module.reader is None for module in attentions(model).values())
+    assert not intercepted(model)
 
 
 def test_errors_name_the_pattern_and_the_shape() -> None:
@@ -159,7 +159,7 @@ def test_errors_name_the_pattern_and_the_shape() -> None:
     shapes = r"'read' got weights of shape \(1, 2, 3, 3\) and returned \(1, 2, 3\)"
     with edit(heads, {"read": lambda weights: weights.sum(-1)}), pytest.raises(UserError, match=shapes):
         heads(torch.randn(1, 3, 8))
-    assert heads.read.reader is None
+    assert not intercepted(heads)
 
 
 def test_hard_attention_reads_one_key() -> None:
@@ -254,5 +254,7 @@ def test_a_model_with_a_reader_has_no_fast_decoder() -> None:
     assert all(map(_fusable, module.decoder.blocks))
     with edit(module, {"decoder.blocks.0.cross.read": first_key}):
         assert model.decoder is module
-        assert [_fusable(block) for block in module.decoder.blocks] == [False, True]
     assert model.decoder is fast
+    module.decoder.blocks[0].cross.read.reader = Hard()
+    assert model.decoder is module
+    assert [_fusable(block) for block in module.decoder.blocks] == [False, True]

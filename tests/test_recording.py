@@ -15,8 +15,9 @@ from regard.attention import Attention, Memory, MultiHead, weights
 from regard.errors import UserError
 from regard.layers.transformer import Shape, Stack
 from regard.mask import CAUSAL, Mask
-from regard.recording import Tape, active_tape, attentions, pause_recording, record
+from regard.recording import Tape, active_tape, attentions, pause_recording, record, recorded
 from regard.scores import SCORES, WINDOWS, Additive, Dot, build_score
+from regard.taps import RECORDING
 
 WIDTH, HEADS = 8, 4
 
@@ -160,22 +161,22 @@ def test_silenced(toy: Toy, example: tuple[Tensor, Tensor]) -> None:
 def test_an_exception_removes_the_taps(toy: Toy) -> None:
     with pytest.raises(RuntimeError), record(toy):
         toy(torch.randn(1, 2, WIDTH + 1), torch.randn(1, 2, WIDTH))
-    assert all(module.recorder is None for module in attentions(toy).values())
+    assert recorded(toy) == {}
+    assert not RECORDING.open
 
 
 def test_nothing_is_left_on_the_model(toy: Toy, example: tuple[Tensor, Tensor], tmp_path: Path) -> None:
     before = {name: dict(vars(module)) for name, module in toy.named_modules()}
-    with record(toy):
+    with record(toy) as tape:
         toy(*example)
+        assert all(vars(module) == before[name] for name, module in toy.named_modules())
+        inside = copy.deepcopy(toy)
+        inside(*example)
+        assert [len(tape.reads[name]) for name in tape] == [1] * len(tape)
         save_file(toy.state_dict(), tmp_path / "inside.safetensors")
     save_file(toy.state_dict(), tmp_path / "outside.safetensors")
     assert (tmp_path / "inside.safetensors").read_bytes() == (tmp_path / "outside.safetensors").read_bytes()
-    for name, module in toy.named_modules():
-        assert vars(module).keys() == before[name].keys()
-        assert vars(module).get("recorder") is None
-    shared_copy = copy.deepcopy(toy)
-    assert all(module.recorder is None for module in attentions(shared_copy).values())
-    assert torch.equal(shared_copy(*example), toy(*example))
+    assert torch.equal(inside(*example), toy(*example))
 
 
 def test_weights_on_the_tape_are_before_dropout(example: tuple[Tensor, Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from torch.nn import functional as F
 
 from regard.mask import EVERYTHING, Mask, default_positions, zero_padding
 from regard.scores import ScaledDot, Score
+from regard.taps import INTERCEPTING, RECORDING, new_number, tap_of, write_tape
 
 if TYPE_CHECKING:
-    from regard.recording import Recorder, Watcher
+    from regard.recording import Watcher
 
 
 def weights(
@@ -131,7 +133,7 @@ class Look:
 class Attention(nn.Module):
     """Attention to a memory. Every model here attends through this module, so that recording finds all its weights.
 
-    The output comes from the fast route. While a tape records, the weights are computed in addition, by their
+    The output comes from the fast route. While the caller records, the weights are computed in addition, by their
     definition, so recording never changes the output. A reader (``regard.readers``) is a module that changes the
     weights before the values are read: the output is then ``reader(weights) @ values``, by the definition.
     """
@@ -142,10 +144,15 @@ class Attention(nn.Module):
             raise TypeError(f"reader={reader.__name__} is a class; pass an instance, reader={reader.__name__}()")
         self.score = score
         self.dropout = dropout
-        self.reader = reader  # None: soft attention; edit() sets another reader
-        self.recorder: Recorder | None = None  # set by record()
+        self.reader = reader  # None: soft attention; inside edit() the caller has another reader
         self.watchers: tuple[Watcher, ...] = ()  # set by watch()
         self.shared_by = 1  # how many layers use this module
+        self.number = new_number()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Gives a copy of the module a number of its own: what is open on a module is not open on its copies."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.number = new_number()
 
     def memory(self, states: Tensor, real: Tensor | None = None, values: Tensor | None = None) -> Memory:
         """The memory of states (B, T, D). The keys are projected here once, not at every read.
@@ -165,14 +172,18 @@ class Attention(nn.Module):
         k_at: Tensor | None = None,
     ) -> Tensor:
         """The attention output (B, ..., Tq, Dv) of the queries (B, ..., Tq, D)."""
-        if self.reader is not None or self.watchers:
+        if INTERCEPTING.open and torch.compiler.is_compiling():
+            return torch.compiler.disable(self.forward)(q, memory, mask, q_at, k_at)
+        if self.watchers or self.current_reader is not None or (INTERCEPTING.open and tap_of(self.number).explicit):
             return self.look(q, memory, mask, q_at, k_at).context
         mask = memory.mask_padding(mask)
         memory = memory.zero_padding(mask.keys)
         dropout = self.dropout if self.training else 0.0
         context = self.score.attend(q, memory.keys, memory.values, mask, dropout, q_at, k_at)
-        if self.recorder is not None:
-            self.recorder.record_read(self.score, q, memory.keys, mask, q_at, k_at)
+        if RECORDING.open:
+            self._record(q, memory.keys, mask, q_at, k_at)
+        if INTERCEPTING.open:
+            self._show(q, memory, mask, q_at, k_at, context)
         return context
 
     def look(
@@ -187,19 +198,51 @@ class Attention(nn.Module):
 
         Whatever a reader returns, keys that the mask forbids are not read.
         """
+        if INTERCEPTING.open and torch.compiler.is_compiling():
+            return torch.compiler.disable(self.look)(q, memory, mask, q_at, k_at)
         mask = memory.mask_padding(mask)
         memory = memory.zero_padding(mask.keys)
         read = soft = self.score.weights(q, memory.keys, mask, *default_positions(q, memory.keys, q_at, k_at))
-        if self.reader is not None:
-            read = self.reader(soft)
+        if (reader := self.current_reader) is not None:
+            read = reader(soft)
             table = mask.table(*default_positions(q, memory.keys, q_at, k_at), q.dim())
             if table is not None:  # boolean, or -∞ where a query may not look
                 read = read.masked_fill(~table if table.dtype == torch.bool else table == -math.inf, 0.0)
         for watcher in self.watchers:
             watcher.add(soft, read)
-        if self.recorder is not None:
-            self.recorder.record_weights(read, None if k_at is None else q_at)
-        return Look(F.dropout(read, self.dropout, self.training).to(memory.values.dtype) @ memory.values, read)
+        if RECORDING.open:
+            self._record_weights(read, None if k_at is None else q_at)
+        context = F.dropout(read, self.dropout, self.training).to(memory.values.dtype) @ memory.values
+        if INTERCEPTING.open:
+            self._show(q, memory, mask, q_at, k_at, context)
+        return Look(context, read)
+
+    @property
+    def current_reader(self) -> Callable[[Tensor], Tensor] | None:
+        """The reader of this module in the present context: that of an edit, or else its own."""
+        edited = tap_of(self.number).reader if INTERCEPTING.open else None
+        return self.reader if edited is None else edited
+
+    def _record(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None, k_at: Tensor | None) -> None:
+        """Computes the weights of a read by their definition, if the caller records this module."""
+        if torch.compiler.is_compiling():  # whether the caller records is known when the code runs
+            with torch.no_grad():
+                read = weights(self.score, q, k, mask, *default_positions(q, k, q_at, k_at))
+            write_tape(read, None if k_at is None else q_at, self.number)
+        elif (recorder := tap_of(self.number).recorder) is not None:
+            recorder.record_read(self.score, q, k, mask, q_at, k_at)
+
+    def _record_weights(self, read: Tensor, at: Tensor | None) -> None:
+        """Records weights that are known, at these positions if the keys are in a KV cache."""
+        if torch.compiler.is_compiling():
+            write_tape(read, at, self.number)
+        elif (recorder := tap_of(self.number).recorder) is not None:
+            recorder.record_weights(read, at)
+
+    def _show(self, *read: Any) -> None:
+        """Shows a read to the observers of the caller: queries, memory, mask, positions of both, and the output."""
+        for observer in tap_of(self.number).observers:
+            observer(*read)
 
 
 class StackedLinear(nn.Linear):

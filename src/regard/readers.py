@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention import Attention
 from regard.errors import UserError
-from regard.recording import changed, matching
+from regard.recording import matching
+from regard.taps import INTERCEPTING, Change, Tap, opened
 
 Edit = Callable[[Tensor], Tensor]  # weights (B, [H,] Tq, Tk) → the weights that are read, of the same shape
 
@@ -46,14 +48,15 @@ class Mixed(nn.Module):
         return torch.where(rows, weights, self.hard(weights))
 
 
-class Edited(nn.Module):
+@dataclass(frozen=True)
+class Edited:
     """A reader that applies a function to the weights, after the reader that the attention had before."""
 
-    def __init__(self, path: str, function: Edit, before: nn.Module | None = None) -> None:
-        super().__init__()
-        self.path, self.function, self.before = path, function, before
+    path: str
+    function: Edit
+    before: Edit | None = None
 
-    def forward(self, weights: Tensor) -> Tensor:
+    def __call__(self, weights: Tensor) -> Tensor:
         changed = self.function(weights if self.before is None else self.before(weights))
         if not isinstance(changed, Tensor):
             raise UserError(
@@ -67,10 +70,15 @@ class Edited(nn.Module):
 
 @contextmanager
 def reading(model: nn.Module, pattern: str, reader: nn.Module) -> Iterator[None]:
-    """Gives the attention modules whose path matches ``pattern`` another reader."""
+    """Gives the attention modules whose path matches ``pattern`` another reader, for the caller alone."""
     modules = matching(model, pattern, "reading").values()
-    with changed("reader", {module: reader.train(module.training) for module in modules}):
+    changes = {int(module.number): _with_reader(reader.train(module.training)) for module in modules}
+    with opened(changes, INTERCEPTING):
         yield
+
+
+def _with_reader(reader: Edit) -> Change:
+    return lambda tap: replace(tap, reader=reader)
 
 
 @contextmanager
@@ -80,14 +88,29 @@ def edit(model: nn.Module, functions: Mapping[str, Edit]) -> Iterator[None]:
     A function gets the weights (B, [H,] Tq, Tk) of each read and returns those that are read instead. Then the weights
     of padding, and of all other keys that the mask forbids, are set to 0. If several functions match a module, they
     apply in their order; those of an outer ``edit`` apply first. A module that several layers share is edited in each
-    of them. A model with edits decodes by the definition: slower, without captured or fused steps.
+    of them. Other threads read the model as it is (``regard.taps``). A model with edits decodes by the definition:
+    slower, without captured or fused steps.
     """
     if not isinstance(functions, Mapping):
         cure = 'give a function for each pattern of paths, such as {"*": function}'
         raise UserError(f"edit: {functions!r:.40} is no mapping; {cure}.")
-    readers: dict[Attention, Edited] = {}
-    for pattern, function in functions.items():
-        for path, module in matching(model, pattern, "edit").items():
-            readers[module] = Edited(path, function, readers.get(module, module.reader)).train(module.training)
-    with changed("reader", readers):
+    edits = [
+        (path, module, function)
+        for pattern, function in functions.items()
+        for path, module in matching(model, pattern, "edit").items()
+    ]
+    changes = {int(module.number): _edits(module, edits) for _, module, _ in edits}
+    with opened(changes, INTERCEPTING):
         yield
+
+
+def _edits(module: Attention, edits: Sequence[tuple[str, Attention, Edit]]) -> Change:
+    """Adds the edits of this module to its reader, or to the reader of an outer edit."""
+
+    def change(tap: Tap) -> Tap:
+        for path, edited, function in edits:
+            if edited is module:
+                tap = replace(tap, reader=Edited(path, function, tap.reader or module.reader))
+        return tap
+
+    return change

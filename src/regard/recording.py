@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
-from itertools import count, islice
+from functools import partial
+from itertools import islice
 from operator import index
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,7 @@ from regard.attention import Attention, weights
 from regard.errors import UserError, nearest
 from regard.mask import Mask, default_positions
 from regard.scores import Score, at_least_float32
-
-_NUMBERS = count()
+from regard.taps import INTERCEPTING, RECORDING, Change, opened, register_operator, tap_of
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,6 @@ class Recorder:
     starts: dict[str, int] = field(default_factory=dict)  # name → how many queries were recorded so far
     ends: dict[str, int] = field(default_factory=dict)  # name → the position after the last recorded query
     reads: int = 0  # how many reads were recorded so far
-    # The number by which compiled code finds this recorder.
-    number: Tensor = field(default_factory=lambda: torch.tensor(next(_NUMBERS), device="cpu"))
 
     @torch.no_grad()
     def record_read(
@@ -132,14 +129,10 @@ class Recorder:
         """Computes the weights of one read, by queries (B, [H,] Tq, D), and writes them to the tape.
 
         ``k_at`` is given only if the keys are in a KV cache. The weights of a long text are computed in chunks, and
-        only for the requested rows, because all weights of 8,192 tokens take 3 GiB a layer. Compiled code computes
-        them at once.
+        only for the requested rows, because all weights of 8,192 tokens take 3 GiB a layer.
         """
         length, at = q.shape[-2], None if k_at is None else q_at
         q_at, k_at = default_positions(q, k, q_at, k_at)
-        if torch.compiler.is_compiling():
-            self.record_weights(weights(score, q, k, mask, q_at, k_at), at)
-            return
         size = max(CHUNK // (math.prod(q.shape[:-2]) * k.shape[-2]), 1)
         name, start = self._next_name()
         chunks = [slice(first, min(first + size, length)) for first in range(0, length, size)]
@@ -154,20 +147,12 @@ class Recorder:
         rows = range(length) if self.rows is None else [row for row in self.rows if 0 <= row - start < length]
         self._append(name, _concatenate(parts, len(rows)), length, at)
 
+    @torch.no_grad()
     def record_weights(self, weights: Tensor, at: Tensor | None = None) -> None:
-        """Writes the weights (B, [H,] Tq, Tk) of one read to the tape.
+        """Writes the requested heads and rows of the weights (B, [H,] Tq, Tk) of one read to the tape.
 
-        ``at`` (Tq,) are the positions of the queries if the keys are in a KV cache. Compiled code calls a custom
-        operator, which the compiler does not trace: the graph has no break. The recorder's number is a tensor, so the
-        code that was compiled for one tape works for the next tape too.
+        ``at`` (Tq,) are the positions of the queries if the keys are in a KV cache.
         """
-        if torch.compiler.is_compiling():
-            torch.ops.regard.write_tape(weights.detach(), at, self.number)
-        else:
-            self.store(weights.detach(), at)
-
-    def store(self, weights: Tensor, at: Tensor | None = None) -> None:
-        """Appends the requested heads and rows of one read to the tape."""
         name, start = self._next_name()
         self._append(name, self._select(weights, start).cpu(), weights.shape[-2], at)
 
@@ -262,22 +247,6 @@ def _concatenate(parts: Iterable[Tensor], rows: int) -> Tensor:
 
 
 CHUNK = 2**26  # the most weights that are computed at once while recording: 256 MiB
-_ACTIVE: dict[int, Recorder] = {}  # the recorders of the tapes that are recording, by number
-
-
-@cache
-def _register_operator() -> None:
-    """Registers the custom operator with torch, once, at the first recording.
-
-    The operator declares that it changes ``number``, though it does not: the compiler would remove an operator that
-    changes nothing.
-    """
-
-    @torch.library.custom_op("regard::write_tape", mutates_args=("number",))
-    def write_tape(weights: Tensor, at: Tensor | None, number: Tensor) -> None:
-        _ACTIVE[int(number)].store(weights, at)
-
-    write_tape.register_fake(lambda weights, at, number: None)
 
 
 def attentions(model: nn.Module) -> dict[str, Attention]:
@@ -301,19 +270,6 @@ def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> d
 
 
 @contextmanager
-def changed(attribute: str, values: Mapping[Attention, Any]) -> Iterator[None]:
-    """Inside this context, each of these modules has another value of an attribute."""
-    before = {module: getattr(module, attribute) for module in values}
-    try:
-        for module, value in values.items():
-            setattr(module, attribute, value)
-        yield
-    finally:
-        for module, value in before.items():
-            setattr(module, attribute, value)
-
-
-@contextmanager
 def record(
     model: nn.Module,
     pattern: str | Sequence[str] = "*",
@@ -324,7 +280,8 @@ def record(
 
     ``heads`` and ``rows``, two lists of numbers, limit what is recorded. A row is the index of a query on the tape,
     where the reads of a module follow one another: a query has the same row whether the model runs step by step or all
-    at once. Inside another ``record`` of the same module, only the inner one records.
+    at once. Inside another ``record`` of the same module, only the inner one records. What other threads read is not
+    recorded, and neither are copies of the model (``regard.taps``).
     """
     tape, chosen = Tape(), matching(model, pattern, "record")
     tape.modules = [
@@ -337,14 +294,10 @@ def record(
         raise UserError(f"record: rows={list(some_rows)}: rows count from 0; give numbers of 0 or more.")
     some_rows = None if some_rows is None else tuple(sorted(some_rows))
     recorders = {name: Recorder(tape, name, some_heads, some_rows, one.shared_by) for name, one in chosen.items()}
-    _register_operator()
-    _ACTIVE.update({int(recorder.number): recorder for recorder in recorders.values()})
-    try:
-        with changed("recorder", {module: recorders[name] for name, module in chosen.items()}):
-            yield tape
-    finally:
-        for recorder in recorders.values():
-            del _ACTIVE[int(recorder.number)]
+    register_operator()
+    changes = {int(module.number): _with_recorder(recorders[name]) for name, module in chosen.items()}
+    with opened(changes, RECORDING):
+        yield tape
     longest = max((rows for recorder in recorders.values() for rows in recorder.starts.values()), default=0)
     if some_rows and 0 < longest <= some_rows[-1]:  # the last of these rows was not recorded, of any module
         raise UserError(f"record: rows={list(some_rows)}: the tape has rows 0 to {longest - 1}.")
@@ -358,10 +311,28 @@ def _numbers(name: str, given: Iterable[int] | None) -> tuple[int, ...] | None:
         raise UserError(f"record: {name}={given!r}: give a list of numbers, such as {name}=[0].") from None
 
 
+def _with_recorder(recorder: Recorder | None) -> Change:
+    return lambda tap: replace(tap, recorder=recorder)
+
+
 @contextmanager
 def pause_recording(model: nn.Module) -> Iterator[None]:
     """Inside this context no tape records: for searches, whose many rejected hypotheses should not be recorded."""
-    with changed("recorder", dict.fromkeys(attentions(model).values())):
+    with opened({int(module.number): _with_recorder(None) for module in recorded(model)}):
+        yield
+
+
+@contextmanager
+def observe(modules: Mapping[str, Attention], function: Callable[..., None]) -> Iterator[None]:
+    """Calls a function with each read of these modules, by their paths, inside this block.
+
+    It gets the path, the arguments of ``Attention.forward`` and its output. Blocks are not run by compiled code then.
+    """
+
+    def shown(path: str) -> Change:
+        return lambda tap: replace(tap, observers=(*tap.observers, partial(function, path)))
+
+    with opened({int(module.number): shown(path) for path, module in modules.items()}, INTERCEPTING):
         yield
 
 
@@ -370,15 +341,38 @@ def watch(model: nn.Module, pattern: str | Sequence[str] = "*") -> Iterator[Watc
     """Gives a loss the weights of the attention modules whose path matches, with gradient, while the model runs.
 
     Inside this context these modules read by the definition, since the fast route has no weights. Several ``watch`` of
-    the same module may be nested.
+    the same module may be nested. It changes the module for all threads: a loss watches the model that it trains.
     """
     chosen = matching(model, pattern, "watch")
     watched = Watched({name: Watcher(module.shared_by) for name, module in chosen.items()})
-    watchers = {module: (*module.watchers, watched.watchers[name]) for name, module in chosen.items()}
-    with changed("watchers", watchers):
+    before = {module: module.watchers for module in chosen.values()}
+    try:
+        for name, module in chosen.items():
+            module.watchers = (*module.watchers, watched.watchers[name])
         yield watched
+    finally:
+        for module, watchers in before.items():
+            module.watchers = watchers
+
+
+def recorded(model: nn.Module) -> dict[Attention, Recorder]:
+    """The recorders with which the caller records this model now."""
+    if not RECORDING.open:
+        return {}
+    taps = {module: tap_of(module.number) for module in attentions(model).values()}
+    return {module: cast(Recorder, tap.recorder) for module, tap in taps.items() if tap.recorder is not None}
 
 
 def active_tape(model: nn.Module) -> Tape | None:
-    """The tape that records this model now, or None."""
-    return next((module.recorder.tape for module in attentions(model).values() if module.recorder is not None), None)
+    """The tape on which the caller records this model now, or None."""
+    return next((recorder.tape for recorder in recorded(model).values()), None)
+
+
+def intercepted(model: nn.Module) -> bool:
+    """Whether something changes or observes the reads of this model: a reader, an edit or an observer of the caller."""
+    modules = attentions(model).values()
+    if any(module.reader is not None for module in modules):
+        return True
+    if not INTERCEPTING.open:
+        return False
+    return any(tap.reader is not None or tap.observers for tap in (tap_of(module.number) for module in modules))

@@ -22,7 +22,7 @@ from regard.models import (
     TcnConfig,
     TransformerConfig,
 )
-from regard.recording import attentions, record
+from regard.recording import record
 
 SIZES = {"width": 16, "heads": 2, "layers": 2, "inner": 32, "context": 32}
 CASES: dict[str, ModelConfig] = {
@@ -74,7 +74,6 @@ def test_a_decoder_made_during_a_recording_is_not_recorded() -> None:
         with torch.no_grad():
             onednn.step(torch.arange(5, 14), start(9))
     assert len(tape) == 0
-    assert all(part.recorder is None for part in attentions(onednn).values())
 
 
 @needs_onednn

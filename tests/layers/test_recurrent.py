@@ -15,6 +15,7 @@ from regard.layers.cells import MEANINGS, STATE, Weights, cell
 from regard.layers.projected import ProjectedLstm
 from regard.layers.recurrent import BFLOAT16_CUDNN, KERNELS, Recurrent, chrono_start, flatten_bfloat16
 from regard.layers.unrolled import UnrolledRecurrent
+from regard.taps import collected_layers
 
 CELLS = tuple(KERNELS)
 TORCH_CELLS = {"rnn": nn.RNNCell, "lstm": nn.LSTMCell, "gru": nn.GRUCell}
@@ -128,8 +129,9 @@ def test_four_routes_agree(kind: str, layers: int) -> None:
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_a_trace_has_what_is_explained_and_the_states_of_the_fast_route(kind: str) -> None:
-    ours, x, layers = stack(kind, 2), random(3, 5, 3), list[Tensor]()
-    _, after = ours.advance(x, ours.zeros(3, x), layers)
+    ours, x = stack(kind, 2), random(3, 5, 3)
+    with collected_layers() as layers:
+        _, after = ours.advance(x, ours.zeros(3, x))
     traces = ours.trace(x, ours.zeros(3, x))
     for depth, trace in enumerate(traces):
         assert set(trace) == set(MEANINGS[kind])

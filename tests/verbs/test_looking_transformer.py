@@ -310,7 +310,6 @@ def test_compiled_blocks_are_recorded_without_a_break_or_a_bit_of_difference(bac
             assert tape.names() == eager.names() == [f"stack.blocks.0.attention.read[{turn}]" for turn in range(2)]
             assert all(torch.allclose(tape[name], eager[name], atol=1e-6) for name in eager)
     assert len(set(graphs)) == 1  # another tape needs no other program
-    assert all(module.recorder is None for module in attentions(model.module).values())
     torch._dynamo.reset()
 
 

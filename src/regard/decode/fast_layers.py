@@ -54,10 +54,10 @@ TILE = 64  # the rows of a readout matrix are padded to a multiple of this
 
 
 def shared_copy(model: M) -> M:
-    """A copy that shares every parameter and buffer with the model. No tape records its weights."""
+    """A copy that shares every parameter and buffer with the model. Nothing records, edits or watches it."""
     shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     for part in attentions(model).values():
-        shared |= {id(part.recorder): None, id(part.watchers): ()}
+        shared[id(part.watchers)] = ()
     return deepcopy(model, shared)
 
 

@@ -23,14 +23,14 @@ in double precision and compared with the context of the model itself.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attention, Memory, MultiHead
+from regard.attention import Memory, MultiHead
 from regard.errors import UserError
 from regard.explain.by_hand import TOLERANCE, AttentionSteps, attention_steps
 from regard.explain.copying import FIRST, LETTERS, shifted_pairs, train_copier
@@ -42,6 +42,7 @@ from regard.mask import Mask
 from regard.models.recurrent_decoders import Luong, LuongFeeding
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced
+from regard.recording import attentions, observe
 from regard.render import AttentionView, Layer
 from regard.report.sections import Gallery, Section, Table, Text
 from regard.scores import NOT_FOR_A_SOURCE, Additive, Dot, LocalMonotonic, Location, Score, Window, check_score
@@ -74,20 +75,17 @@ class Read:
 def record_reads(model: nn.Module) -> Iterator[list[Read]]:
     """Records every read of the attention modules outside of multi-head attention, for the first text of a batch."""
     reads: list[Read] = []
-
-    def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
-        assert isinstance(module, Attention)
-        (queries, memory), positions = inputs, named["q_at"]
-        assert isinstance(memory, Memory)
-        for t, query in enumerate(queries[0]):
-            score = module.score
-            reads.append(Read(score, query, memory.keys[0], memory.values[0], int(positions[t]), output[0, t]))
-
     inner = {id(part.read) for part in model.modules() if isinstance(part, MultiHead)}
-    modules = [part for part in model.modules() if isinstance(part, Attention) and id(part) not in inner]
-    with ExitStack() as hooks:
-        for part in modules:
-            hooks.enter_context(part.register_forward_hook(hook, with_kwargs=True))
+    modules = {path: part for path, part in attentions(model).items() if id(part) not in inner}
+
+    def append(
+        path: str, queries: Tensor, memory: Memory, mask: Mask, at: Tensor, k_at: Tensor | None, output: Tensor
+    ) -> None:
+        score = modules[path].score
+        for t, query in enumerate(queries[0]):
+            reads.append(Read(score, query, memory.keys[0], memory.values[0], int(at[t]), output[0, t]))
+
+    with observe(modules, append):
         yield reads
 
 

@@ -17,6 +17,7 @@ from regard.errors import UserError, nearest
 from regard.layers.cells import EQUATIONS, PARTS, STATE, Gates, Weights, cell_gates
 from regard.layers.dropout import dropout_mask
 from regard.mask import zero_padding
+from regard.taps import add_layer, collecting
 
 KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 FUSED: dict[str, Callable[..., Any]] = {"rnn": torch.rnn_tanh, "lstm": torch.lstm, "gru": torch.gru}  # given weights
@@ -75,14 +76,11 @@ class Recurrent(nn.Module):
             flatten_bfloat16(layer)
         return self
 
-    def forward(
-        self, x: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(B, T, inputs) → the outputs (B, T, width), and the last output of each layer (B, layers, width).
 
         Padding may be anywhere and changes nothing: each direction reads the real positions of a row first. This is a
-        gather and not a packed sequence, so shapes are static and no length is copied to the CPU. The outputs of each
-        layer are added to ``layers``.
+        gather and not a packed sequence, so shapes are static and no length is copied to the CPU.
         """
         assert not self.weight_drop, "weight_drop is a setting of a decoder, which calls advance"
         x, noise = zero_padding(x, real), self.noise(len(x), x)
@@ -101,18 +99,15 @@ class Recurrent(nn.Module):
                 outputs.append(_take(read, order.argsort(1)))
             x = torch.cat(outputs, -1)
             finals.append(torch.cat(ends, -1))
-            add_layer(layers, x)
+            add_layer(x)
             if depth + 1 < self.layers:
                 x = self._drop(x, None if noise is None else noise.masks[depth])
         return x, torch.stack(finals, 1)
 
-    def advance(self, x: Tensor, state: Tensor, layers: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """Reads x (B, T, inputs) from ``state`` on: outputs (B, T, width) and the new state.
-
-        The outputs of each layer are added to ``layers``.
-        """
+    def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Reads x (B, T, inputs) from ``state`` on: outputs (B, T, width) and the new state."""
         noise = self.noise(len(x), x)
-        if x.shape[1] == 1 and layers is None:
+        if x.shape[1] == 1 and not collecting():
             output, state = self.step(x[:, 0], state, noise)
             return output[:, None], state
         after = []
@@ -125,7 +120,7 @@ class Recurrent(nn.Module):
                 x, *last = fused(self.cell, x, parts, noise.weights[depth])
                 ended = tuple(last) if self.parts == 2 else last[0]
             after.append(torch.cat(ended if self.parts == 2 else (ended,)).transpose(0, 1))
-            add_layer(layers, x)
+            add_layer(x)
             if depth + 1 < self.layers:
                 x = self._drop(x, None if noise is None else noise.masks[depth])
         return x, self._joined(after)
@@ -268,12 +263,6 @@ def flatten_bfloat16(layer: Any) -> None:
         layer.flatten_parameters()
     finally:
         cudnn.CUDNN_TENSOR_DTYPES.remove(torch.bfloat16)
-
-
-def add_layer(layers: list[Tensor] | None, states: Tensor) -> None:
-    """Adds the states (B, T, width) of a layer to a list, if the caller gave one."""
-    if layers is not None:
-        layers.append(states)
 
 
 def real_first(real: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from regard.attention import Attention, Memory, MultiHead
 from regard.device import autocast_dtype
@@ -23,10 +24,10 @@ from regard.layers.checks import check_config
 from regard.layers.dropout import drop
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
-from regard.layers.recurrent import add_layer
 from regard.layers.segment_memory import SegmentStates, segment_plan
 from regard.mask import EVERYTHING, Mask, zero_padding
 from regard.scores import AT_ONCE, NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
+from regard.taps import INTERCEPTING, add_layer, recomputation
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -215,12 +216,18 @@ class Block(nn.Module):
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
         """x (B, T, width) → output (B, T, width), and the layer's KV cache with the new tokens."""
-        if self.recomputes and self.training and torch.is_grad_enabled():
-            found: tuple[Tensor, Memory | None] = checkpoint(
-                self._forward, x, plan, cache, source, source_mask, use_reentrant=False
-            )
-            return found
-        return self._forward(x, plan, cache, source, source_mask)
+        if not (self.recomputes and self.training and torch.is_grad_enabled()):
+            return self._forward(x, plan, cache, source, source_mask)
+        given, compiling = (x, plan, cache, source, source_mask), torch.compiler.is_compiling()
+        if compiling and INTERCEPTING.open:  # a compiled backward pass cannot repeat the edits of the forward pass
+            return torch.compiler.disable(self.forward)(*given)
+        reads = [part.read for part in (self.attention, self.cross) if part is not None]
+        watched = [read.number for read in reads if read.watchers]
+        contexts = noop_context_fn if compiling else partial(recomputation, watched)
+        found: tuple[Tensor, Memory | None] = checkpoint(
+            self._forward, *given, use_reentrant=False, context_fn=contexts
+        )
+        return found
 
     def _forward(
         self, x: Tensor, plan: AttentionPlan, cache: Memory | None, source: Memory | None, source_mask: Mask
@@ -272,18 +279,14 @@ class Stack(nn.Module):
         x: Tensor,
         real: Tensor | None = None,
         mask: Mask = EVERYTHING,
-        layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """Reads a whole text, in both directions unless the mask is causal. (B, T, width) → (B, T, width)
-
-        The embeddings and the states after each layer are added to ``layers``.
-        """
+        """Reads a whole text, in both directions unless the mask is causal. (B, T, width) → (B, T, width)"""
         x = zero_padding(x, real)
         plans = self._plans(AttentionPlan(mask if real is None else mask & Mask(keys=real)), x)
         for number, block in enumerate(self.layers):
-            add_layer(layers, x)
+            add_layer(x)
             x, _ = block(x, plans[number % len(plans)])
-        return self._ended(x, layers)
+        return self._ended(x)
 
     def advance(
         self,
@@ -292,21 +295,17 @@ class Stack(nn.Module):
         real: Tensor | None = None,
         sources: Sequence[Memory | None] = (),
         source_mask: Mask = EVERYTHING,
-        layers: list[Tensor] | None = None,
     ) -> tuple[Tensor, KVCache]:
-        """Reads new tokens after those in the cache: x (B, K·T, width) → features and the cache with the new tokens.
-
-        The embeddings and the states after each layer are added to ``layers``.
-        """
+        """Reads new tokens after those in the cache: x (B, K·T, width) → features and the cache with the new tokens."""
         x, blocks = zero_padding(x, real), self.layers
         nothing = [None] * len(blocks)
         cache, plan = cache.reserve(x, real, self._slots)
         plans, kept = self._plans(plan, x), []
         for number, (block, memory, source) in enumerate(zip(blocks, cache.layers or nothing, sources or nothing)):
-            add_layer(layers, x)
+            add_layer(x)
             x, memory = block(x, plans[number % len(plans)], memory, source, source_mask)
             kept.append(memory)
-        return self._ended(x, layers), cache.with_layers(kept)
+        return self._ended(x), cache.with_layers(kept)
 
     def advance_segment(self, x: Tensor, memory: SegmentStates) -> tuple[Tensor, SegmentStates]:
         """Reads a segment x (B, T, width) after the hidden states of earlier ones: features and the new memory."""
@@ -329,11 +328,11 @@ class Stack(nn.Module):
             return memories
         return tuple(one.contiguous() for one in memories)  # the steps of decoding read them many times
 
-    def _ended(self, x: Tensor, layers: list[Tensor] | None = None) -> Tensor:
+    def _ended(self, x: Tensor) -> Tensor:
         """The states of the last layer, after the last norm and dropout."""
         x = x if self.norm is None else self.norm(x)
         x = drop(x, self.dropout, self.training, self.variational)
-        add_layer(layers, x)
+        add_layer(x)
         return x
 
     def _plans(self, plan: AttentionPlan, x: Tensor) -> list[AttentionPlan]:

@@ -153,16 +153,12 @@ class Bert(Layered):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """The state of every token, (B, T) → (B, T, width). Padding may be on either side.
-
-        The embeddings and the states of each layer are added to ``layers``.
-        """
+        """The state of every token, (B, T) → (B, T, width). Padding may be on either side."""
         check_length(tokens, self.config.longest)
         if positions is None:
             positions = real_positions(tokens, real) + self.config.first_position
-        return self.stack(self.embedding(tokens, positions, segments), real, layers=layers)
+        return self.stack(self.embedding(tokens, positions, segments), real)
 
     def product(self, features: Tensor) -> Product:
         """The logits of masked tokens as an uncomputed matrix product."""

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from regard.data.batches import IGNORED
 from regard.data.example import Direction
 from regard.errors import UserError, nearest
-from regard.layers.recurrent import add_layer
 from regard.models.causal import LanguageModel
 from regard.models.directions import Directed
+from regard.taps import add_layer
 
 SMOOTHINGS = ("add-k", "interpolated")
 LARGEST_K = 1e6  # k · V must stay far below the largest float
@@ -131,12 +131,10 @@ class Bigram(LanguageModel):
         """The state before the first token: nothing."""
         return NoState()
 
-    def advance(
-        self, tokens: Tensor, state: NoState, real: Tensor | None = None, layers: list[Tensor] | None = None
-    ) -> tuple[Tensor, NoState]:
+    def advance(self, tokens: Tensor, state: NoState, real: Tensor | None = None) -> tuple[Tensor, NoState]:
         """The features (B, T, 1) of tokens (B, T) are their ids."""
         features = tokens[..., None].double()
-        add_layer(layers, features)
+        add_layer(features)
         return features, state
 
     def readout(self, features: Tensor) -> Tensor:

@@ -24,10 +24,11 @@ from regard.layers.characters import CharacterEncoder
 from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.dropout import variational_dropout
 from regard.layers.mix import ScalarMix, equal_width
-from regard.layers.recurrent import Recurrent, add_layer, real_first
+from regard.layers.recurrent import Recurrent, real_first
 from regard.mask import zero_padding
 from regard.models.facts import Classifies, GivesLayers
 from regard.models.layered import ReadsTokensAlone
+from regard.taps import add_layer
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,11 @@ class BiLstm(ReadsTokensAlone):
         if readout:
             self.readout_ = nn.Linear(config.width, config.labels)
 
-    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         """The states (B, T, width) at words (B, T, 1 + CHARACTERS + pieces), see `regard.data.spelled.SpelledText`.
 
         Words may also be their ids alone, (B, T); they then have no characters, and no states of the extractor. The
-        vectors of the words and the states of each layer are added to ``layers``.
+        first layer of `layers` is the vectors of the words.
         """
         if tokens.dim() == 2:
             others = CHARACTERS + (0 if self.extractor is None else self.extractor.numbers)
@@ -124,8 +125,8 @@ class BiLstm(ReadsTokensAlone):
             parts.append(self.extractor(pieces, real))
         x = torch.cat([part.to(parts[0].dtype) for part in parts], -1)
         x = variational_dropout(x, self.config.dropout, self.training)
-        add_layer(layers, x)
-        states, _ = self.encoder(x, real, layers)
+        add_layer(x)
+        states, _ = self.encoder(x, real)
         return variational_dropout(states, self.config.dropout, self.training)
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -14,6 +13,7 @@ from regard.layers.product import Logits, Product, Readout
 from regard.layers.recurrent import real_first
 from regard.models.facts import Facts
 from regard.models.layered import Layered
+from regard.taps import add_layer, inner_layers
 
 
 class Causal(Layered):
@@ -60,10 +60,9 @@ class Causal(Layered):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
-        return causal_features(self, tokens, real, segments=segments, positions=positions, layers=layers)
+        return causal_features(self, tokens, real, segments=segments, positions=positions)
 
 
 class LanguageModel(Causal):
@@ -94,30 +93,25 @@ def causal_features(
     source_real: Tensor | None = None,
     segments: Tensor | None = None,
     positions: Tensor | None = None,
-    layers: list[Tensor] | None = None,
 ) -> Tensor:
     """The states (B, T, width) of a causal model at tokens (B, T), or numbers (B, T, N), that it reads at once.
 
-    Padding may be on any side. The embeddings and the states of each layer are added to ``layers``.
+    Padding may be on any side.
     """
     config: Facts = model.config
     refuse("segments", segments)
-    state = model.start(source, source_real, rows=tokens.shape[0], capacity=tokens.shape[1])
-    found: list[Tensor] = []
-    advance = model.advance if layers is None else partial(model.advance, layers=found)
-    order = None
+    with inner_layers():  # those of an encoder
+        state = model.start(source, source_real, rows=tokens.shape[0], capacity=tokens.shape[1])
     if config.takes_positions:
-        states = advance(tokens, state, real, positions)[0]
-    else:
-        refuse("positions", positions)
-        if real is not None:  # the real tokens are read first, so that no token follows padding; all padding is 0
-            order = real_first(real)
-            places = order.reshape(*order.shape, *[1] * (tokens.dim() - 2))
-            tokens = tokens.masked_fill(~real.reshape(places.shape), 0).take_along_dim(places, dim=1)
-        states = advance(tokens, state)[0]
-    if order is not None:
-        back = order.argsort(1)[..., None]
-        states, found = states.take_along_dim(back, dim=1), [each.take_along_dim(back, dim=1) for each in found]
-    if layers is not None:
-        layers += found
-    return states
+        return model.advance(tokens, state, real, positions)[0]
+    refuse("positions", positions)
+    if real is None:
+        return model.advance(tokens, state)[0]
+    order = real_first(real)  # the real tokens are read first, so that no token follows padding; all padding is 0
+    places, back = order.reshape(*order.shape, *[1] * (tokens.dim() - 2)), order.argsort(1)[..., None]
+    tokens = tokens.masked_fill(~real.reshape(places.shape), 0).take_along_dim(places, dim=1)
+    with inner_layers() as found:
+        states: Tensor = model.advance(tokens, state)[0]
+    for each in found:
+        add_layer(each.take_along_dim(back, dim=1))
+    return states.take_along_dim(back, dim=1)

@@ -18,11 +18,12 @@ from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.checks import check_config, resized_embed
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer, last_first, real_first
+from regard.layers.recurrent import KERNELS, Recurrent, last_first, real_first
 from regard.mask import zero_padding
 from regard.models.directions import add_targets
 from regard.models.facts import Facts
 from regard.models.layered import ReadsTokensAlone
+from regard.taps import add_layer, inner_layers
 
 
 @dataclass(frozen=True)
@@ -87,17 +88,18 @@ class Context2vec(ReadsTokensAlone):
         self.register_buffer("frequency", torch.zeros(config.vocab if readout else 0, dtype=torch.long))
         self.frequency: Tensor  # of each token among the targets of the training text
 
-    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         """The vector of the context of each place, (B, T, width), for tokens (B, T).
 
-        The embeddings, which are those of the places themselves, and the vectors are added to ``layers``.
+        The first layer of ``layers`` is the embeddings, which are those of the places themselves.
         """
         x = zero_padding(self.drop(self.embedding(tokens)), real)
-        add_layer(layers, x)
+        add_layer(x)
         there = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if real is None else real
-        sides = (_beside(self.before, x, real_first(there)), _beside(self.after, x, last_first(there)))
+        with inner_layers():  # each side has read other tokens
+            sides = (_beside(self.before, x, real_first(there)), _beside(self.after, x, last_first(there)))
         joined: Tensor = self.join(self.drop(torch.cat(sides, -1)))
-        add_layer(layers, joined)
+        add_layer(joined)
         return joined
 
     def log_noise(self) -> Tensor:

@@ -24,13 +24,14 @@ from regard.attention import Attention, Memory
 from regard.errors import UserError
 from regard.layers.checks import check_config
 from regard.layers.convolution import CausalConvolution, CentredConvolution, NormedLinear
-from regard.layers.recurrent import add_layer, padding_last, real_first
+from regard.layers.recurrent import padding_last, real_first
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape
 from regard.mask import zero_padding
 from regard.models.causal import Causal
 from regard.models.facts import Translates
 from regard.scores import Dot
+from regard.taps import add_layer, collected_layers
 
 HALF = sqrt(0.5)
 EMBEDDED = 0.1  # the standard deviation of initial embeddings (section 3.5)
@@ -186,22 +187,20 @@ class ConvEncoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(shape, config.dropout) for shape in shapes)
         self.out = _linear(shapes[-1][1], config.width)
 
-    def forward(
-        self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, source: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(B, Ts) tokens, with padding at the end → the outputs z and the embeddings e (B, Ts, width).
 
-        The embeddings, the states of each layer but the last, and the outputs are added to ``layers``.
+        The outputs stand for the last layer among its states.
         """
         embedded = self.embedding(source, real_positions(source, real))
         x = self.into(embedded)
-        add_layer(layers, embedded)
-        for layer in self.layers:
+        add_layer(embedded)
+        for number, layer in enumerate(self.layers):
+            if number:
+                add_layer(x)
             x = layer(x, real)
-            add_layer(layers, x)
         z = self.out(x)
-        if layers is not None:
-            layers[-1] = z
+        add_layer(z)
         return z, embedded
 
 
@@ -249,18 +248,15 @@ class ConvS2s(Causal):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts)."""
-        return self.layers(source, source_real)[-1]
+        return _moved_back(self.encoder(*padding_last(source, source_real))[0], source_real)
 
     def layers(  # type: ignore[override]
         self, source: Tensor, source_real: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The states (B, Ts, D) of every layer of the encoder at a source (B, Ts), the embeddings first."""
-        found: list[Tensor] = []
-        self.encoder(*padding_last(source, source_real), found)
-        if source_real is None:
-            return tuple(found)
-        back = real_first(source_real).argsort(1)[..., None]
-        return tuple(each.take_along_dim(back, dim=1) for each in found)
+        with collected_layers() as found:
+            self.encoder(*padding_last(source, source_real))
+        return tuple(_moved_back(each, source_real) for each in found)
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
@@ -279,6 +275,11 @@ class ConvS2s(Causal):
         """Reads target tokens (R, T) from a state on: features (R, T, width) and the state after them."""
         check_length(tokens, self.config.longest)
         return self.decoder.advance(tokens, state)
+
+
+def _moved_back(states: Tensor, real: Tensor | None) -> Tensor:
+    """States (B, Ts, D) of a source whose padding was moved to the end, at the places of its tokens."""
+    return states if real is None else states.take_along_dim(real_first(real).argsort(1)[..., None], dim=1)
 
 
 def _extended(numbers: Sequence[int], count: int) -> list[int]:

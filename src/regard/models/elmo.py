@@ -22,10 +22,10 @@ from regard.layers.characters import CharacterEncoder
 from regard.layers.checks import check_config
 from regard.layers.product import Product
 from regard.layers.projected import ProjectedLstm
-from regard.layers.recurrent import add_layer
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
 from regard.models.directions import Directed
+from regard.taps import add_layer, collected_layers
 
 ACTIVATIONS = ("relu", "tanh")
 
@@ -154,16 +154,13 @@ class Elmo(LanguageModel):
         zeros = next(self.lstms.parameters()).new_zeros(rows, config.layers, config.width + config.cells)
         return ElmoState(zeros[..., : config.width], zeros[..., config.width :])
 
-    def advance(
-        self, tokens: Tensor, state: ElmoState, real: Tensor | None = None, layers: list[Tensor] | None = None
-    ) -> tuple[Tensor, ElmoState]:
+    def advance(self, tokens: Tensor, state: ElmoState, real: Tensor | None = None) -> tuple[Tensor, ElmoState]:
         """Reads words, ids (B, T), characters (B, T, C) or vectors: features (B, T, width) and the state after them.
 
-        Padding, False in ``real``, may be anywhere: the state does not change at it. The word vectors and the outputs
-        of each layer are added to ``layers``.
+        Padding, False in ``real``, may be anywhere: the state does not change at it.
         """
         x = zero_padding(self.drop(self.embedding(tokens)), real)
-        add_layer(layers, x)
+        add_layer(x)
         after = []
         for depth, lstm in enumerate(self.lstms):
             output, ended = lstm(
@@ -171,7 +168,7 @@ class Elmo(LanguageModel):
             )
             x = output + x if depth and self.config.skip else output
             after.append(ended)
-            add_layer(layers, x)
+            add_layer(x)
         outputs, cells = (torch.stack(part, 1) for part in zip(*after))
         return x, ElmoState(outputs, cells)
 
@@ -179,8 +176,8 @@ class Elmo(LanguageModel):
         self, tokens: Tensor, state: ElmoState, real: Tensor | None = None
     ) -> tuple[tuple[Tensor, ...], ElmoState]:
         """The word vectors and the states of every layer at the next words, and the state after them."""
-        layers: list[Tensor] = []
-        _, after = self.advance(tokens, state, real, layers)
+        with collected_layers() as layers:
+            _, after = self.advance(tokens, state, real)
         return tuple(layers), after
 
     def product(self, features: Tensor) -> Product:

@@ -21,11 +21,12 @@ from regard.attention import Attention
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.checks import check_config, resized_embed
-from regard.layers.recurrent import Recurrent, add_layer, padding_last
+from regard.layers.recurrent import Recurrent, padding_last
 from regard.layers.unrolled import UnrolledRecurrent
 from regard.models.facts import Translates
 from regard.models.recurrent_decoders import EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, build_score, check_score
+from regard.taps import add_layer, inner_layers
 
 RESIDUAL = 2  # the first layer, counted from 0, whose input is added to its output
 
@@ -90,14 +91,15 @@ class GnmtEncoder(nn.Module):
         inputs = [2 * width] + [width] * (config.layers - 2)
         self.layers = nn.ModuleList([both, *(Recurrent("lstm", size, width) for size in inputs)])
 
-    def forward(self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None) -> Tensor:
-        """(B, Ts) tokens → the states (B, Ts, width) of the last layer; those of each are added to ``layers``."""
+    def forward(self, source: Tensor, real: Tensor | None = None) -> Tensor:
+        """(B, Ts) tokens → the states (B, Ts, width) of the last layer."""
         x = self.embedding(source)
-        add_layer(layers, x)
+        add_layer(x)
         for depth, layer in enumerate(self.layers):
-            output, _ = layer(F.dropout(x, self.dropout, self.training), real)
+            with inner_layers():  # the states of a layer are the sum
+                output, _ = layer(F.dropout(x, self.dropout, self.training), real)
             x = output + x if depth >= RESIDUAL else output
-            add_layer(layers, x)
+            add_layer(x)
         return x
 
 

@@ -164,12 +164,8 @@ class Gpt(LanguageModel):
         state: State,
         real: Tensor | None = None,
         positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
     ) -> tuple[Tensor, State]:
-        """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may be on either side.
-
-        With a KV cache, the embeddings and the states of each layer are added to ``layers``.
-        """
+        """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may be on either side."""
         check_length(tokens, self.config.longest)
         if real is not None and self.config.memory:
             cure = "read texts of equal length together"
@@ -180,7 +176,7 @@ class Gpt(LanguageModel):
         x = self.embedding(tokens, positions)
         if isinstance(state, SegmentStates):
             return self.stack.advance_segment(x, state)
-        features, state = self.stack.advance(x, state, real, layers=layers)
+        features, state = self.stack.advance(x, state, real)
         return state.split_beams(features), state
 
     def product(self, features: Tensor) -> Product | Clustered:

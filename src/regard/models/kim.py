@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.checks import check_config
-from regard.layers.recurrent import add_layer, real_first
+from regard.layers.recurrent import real_first
 from regard.mask import zero_padding
 from regard.models.facts import Classifies
 from regard.models.layered import ReadsTokensAlone
+from regard.taps import add_layer
 
 INIT = 0.25  # initial embeddings are uniform in ±0.25, about as large as word2vec's (Kim 2014, §3.1)
 
@@ -111,15 +112,12 @@ class Kim(ReadsTokensAlone):
         if readout:
             self.readout_ = MaxNormLinear(config.width, config.labels, config.max_norm)
 
-    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
-        """The feature of each filter at each token: (B, T) → (B, T, width). Padding may be anywhere.
-
-        The embeddings and the features are added to ``layers``.
-        """
+    def states(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+        """The feature of each filter at each token: (B, T) → (B, T, width). Padding may be anywhere."""
         x = self.embedding(tokens)
         if self.change is not None:
             x = torch.cat([x, x + self.change(tokens)], dim=-1)
-        add_layer(layers, x)
+        add_layer(x)
         order = None if real is None else real_first(real)[..., None]
         if order is not None:
             x = zero_padding(x, real).take_along_dim(order, dim=1)
@@ -130,7 +128,7 @@ class Kim(ReadsTokensAlone):
         ]
         features = torch.cat(maps, dim=1).transpose(1, 2)
         features = features if order is None else features.take_along_dim(order.argsort(1), dim=1)
-        add_layer(layers, features)
+        add_layer(features)
         return features
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:

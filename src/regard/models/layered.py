@@ -9,10 +9,11 @@ from torch import Tensor
 from regard.data.batches import Batch
 from regard.layers.checks import refuse
 from regard.models.facts import Model
+from regard.taps import collected_layers
 
 
 class Layered(Model):
-    """A model whose ``features(tokens, real, segments, positions, layers)`` adds the states of each layer to a list."""
+    """A model whose ``features`` calls ``add_layer`` with the embeddings and with the states of each layer."""
 
     features: Callable[..., Tensor]
 
@@ -27,13 +28,13 @@ class Layered(Model):
 
         The embeddings may have a width of their own.
         """
-        found: list[Tensor] = []
-        self.features(tokens, real, segments, positions, found)
+        with collected_layers() as found:
+            self.features(tokens, real, segments, positions)
         return tuple(found)
 
 
 class ReadsTokensAlone(Layered):
-    """A model without segments and positions. A subclass has ``states(tokens, real, layers)``, its features."""
+    """A model without segments and positions. A subclass has ``states(tokens, real)``, its features."""
 
     states: Callable[..., Tensor]
     readout: Callable[..., Tensor]
@@ -44,12 +45,11 @@ class ReadsTokensAlone(Layered):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """The states (B, T, width) of the last layer at tokens (B, T)."""
         refuse("segments", segments)
         refuse("positions", positions)
-        return self.states(tokens, real, layers)
+        return self.states(tokens, real)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of a batch: (B, labels) of a classifier, else (B, T, V)."""

@@ -13,11 +13,11 @@ from regard.data.example import Direction
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.checks import check_config, resized_embed
-from regard.layers.recurrent import add_layer
 from regard.mask import CAUSAL, zero_padding
 from regard.models.causal import LanguageModel
 from regard.models.directions import Directed
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
+from regard.taps import add_layer
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,10 @@ class Lstmn(LanguageModel):
         used = torch.zeros((), dtype=torch.long, device=like.device)
         return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, 0, like.new_zeros(rows, width))
 
-    def advance(
-        self, tokens: Tensor, state: LstmnState, real: Tensor | None = None, layers: list[Tensor] | None = None
-    ) -> tuple[Tensor, LstmnState]:
+    def advance(self, tokens: Tensor, state: LstmnState, real: Tensor | None = None) -> tuple[Tensor, LstmnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 
-        Padding, False in ``real``, may be anywhere: it is masked, and the summary does not change at it. The embeddings
-        and the features are added to ``layers``.
+        Padding, False in ``real``, may be anywhere: it is masked, and the summary does not change at it.
         """
         memory, summary, features = state.memory, state.summary, []
         used, at = state.most_used(tokens.shape[1]), state.used + torch.arange(tokens.shape[1], device=tokens.device)
@@ -135,8 +132,8 @@ class Lstmn(LanguageModel):
             features.append(h)
         count = tokens.shape[1]
         host_used = None if state.host_used is None else state.host_used + count
-        add_layer(layers, embedded)
-        add_layer(layers, states := torch.stack(features, 1))
+        add_layer(embedded)
+        add_layer(states := torch.stack(features, 1))
         return states, LstmnState(memory, state.used + count, host_used, summary)
 
     def preallocate(self, state: LstmnState, steps: int) -> LstmnState:

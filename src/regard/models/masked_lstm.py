@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from regard.layers.checks import check_config, check_shared_width, resized_directions
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer
+from regard.layers.recurrent import KERNELS, Recurrent
 from regard.mask import zero_padding
 from regard.models.facts import Facts
 from regard.models.layered import ReadsTokensAlone
+from regard.taps import add_layer
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ class MaskedLstm(ReadsTokensAlone):
         self.join = nn.Linear(config.width, config.embed) if readout else None
         self.bias = nn.Parameter(torch.zeros(config.vocab)) if readout else None
 
-    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
-        """The states (B, T, width) at tokens (B, T); the embeddings and the states of each layer go to ``layers``."""
+    def states(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+        """The states (B, T, width) at tokens (B, T)."""
         x = zero_padding(self.drop(self.embedding(tokens) * self.config.embedding_scale), real)
-        add_layer(layers, x)
-        states, _ = self.encoder(x, real, layers)
+        add_layer(x)
+        states, _ = self.encoder(x, real)
         return self.drop(states)
 
     def product(self, features: Tensor) -> Product:

@@ -32,8 +32,8 @@ from regard.errors import UserError
 from regard.layers.recurrent import Recurrent
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
 from regard.models.causal import Causal
-from regard.recording import watch
 from regard.scores import build_score
+from regard.taps import collected_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +96,9 @@ class RecurrentState:
             q, at = q.reshape(sentences, -1, q.shape[-1]), at.repeat(len(q) // sentences)  # (S, K·T, width), (K·T,)
         if self.coverage is None:
             return attention(q, self.memory, q_at=at).reshape(*rows, -1), self
-        with watch(attention) as watched:
-            context = attention(q, self.memory, q_at=at).reshape(*rows, -1)
-        weights = watched.read[""].reshape(*rows, -1)  # (R, T, Ts)
-        return context, replace(self, coverage=self.coverage + weights.sum(1))
+        look = attention.look(q, self.memory, q_at=at)
+        weights = look.weights.reshape(*rows, -1)  # (R, T, Ts)
+        return look.context.reshape(*rows, -1), replace(self, coverage=self.coverage + weights.sum(1))
 
     def positions(self, x: Tensor) -> Tensor:
         """The positions of the T tokens in x (R, T, …)."""
@@ -275,8 +274,8 @@ class EncoderDecoder(Causal):
         self, source: Tensor, source_real: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The states (B, Ts, D) of every layer of the encoder at a source (B, Ts), the embeddings first."""
-        found: list[Tensor] = []
-        self.encoder(source, source_real, found)
+        with collected_layers() as found:
+            self.encoder(source, source_real)
         return tuple(found)
 
     def start_decoder(self, source: Encoded) -> RecurrentState:

@@ -19,12 +19,13 @@ from regard.layers.cells import MEANINGS
 from regard.layers.checks import check_config, check_vocabulary, resized_embed
 from regard.layers.dropout import drop, embedding_dropout
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer, chrono_start
+from regard.layers.recurrent import KERNELS, Recurrent, chrono_start
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
+from regard.taps import add_layer
 
 
 @dataclass(frozen=True)
@@ -127,17 +128,16 @@ class RecurrentLm(LanguageModel):
         return RecurrentLmState(self.rnn.zeros(rows, next(self.parameters())))
 
     def advance(
-        self, tokens: Tensor, state: RecurrentLmState, real: Tensor | None = None, layers: list[Tensor] | None = None
+        self, tokens: Tensor, state: RecurrentLmState, real: Tensor | None = None
     ) -> tuple[Tensor, RecurrentLmState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 
-        Padding, False in ``real``, may be anywhere: the state does not change at it. Without padding, the embeddings
-        and the outputs of each layer are added to ``layers``.
+        Padding, False in ``real``, may be anywhere: the state does not change at it; ``layers`` puts it last.
         """
         x, hidden = self._embedded(tokens), state.hidden
         if real is None:
-            add_layer(layers, x)
-            features, hidden = self.rnn.advance(x, hidden, layers)
+            add_layer(x)
+            features, hidden = self.rnn.advance(x, hidden)
             return features, RecurrentLmState(hidden)
         outputs, noise = [], self.rnn.noise(len(x), x)
         for t, read in enumerate(zero_padding(x, real).unbind(1)):

@@ -21,10 +21,11 @@ from torch.nn import functional as F
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.checks import check_config, check_shared_width, resized_directions
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer, padding_last
+from regard.layers.recurrent import KERNELS, Recurrent, padding_last
 from regard.models.facts import Translates
 from regard.models.recurrent_decoders import DECODERS, Encoded, EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, WINDOWS, check_score
+from regard.taps import add_layer
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,11 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         self.embedding, self.rnn = embedding, rnn
 
-    def forward(self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None) -> Encoded:
-        """(B, Ts) tokens → the states of the last layer, and its state after the last token.
-
-        The embeddings and the states of each layer are added to ``layers``.
-        """
+    def forward(self, source: Tensor, real: Tensor | None = None) -> Encoded:
+        """(B, Ts) tokens → the states of the last layer, and its state after the last token."""
         x = F.dropout(self.embedding(source), self.rnn.dropout, self.training)
-        add_layer(layers, x)
-        states, last = self.rnn(x, real, layers)
+        add_layer(x)
+        states, last = self.rnn(x, real)
         return Encoded(states, last[:, -1], real)
 
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from regard.attention import Attention, Memory
 from regard.data.tokenizers import PAD
 from regard.layers.checks import check_config, check_shared_width, resized_directions
-from regard.layers.recurrent import KERNELS, Recurrent, add_layer
+from regard.layers.recurrent import KERNELS, Recurrent
 from regard.mask import zero_padding
 from regard.models.facts import Classifies
 from regard.models.layered import ReadsTokensAlone
 from regard.scores import Dot
+from regard.taps import add_layer
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,9 @@ class Structured(ReadsTokensAlone):
         hidden = torch.relu(self.hidden(self.drop(pooled.flatten(1))))
         return self.readout_(self.drop(hidden))
 
-    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
-        """The states (B, T, width) of the encoder at tokens (B, T).
-
-        The embeddings and the states of each layer are added to ``layers``.
-        """
+    def states(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+        """The states (B, T, width) of the encoder at tokens (B, T)."""
         x = self.drop(self.embedding(tokens))
-        add_layer(layers, x)
-        states, _ = self.encoder(x, real, layers)
+        add_layer(x)
+        states, _ = self.encoder(x, real)
         return states

@@ -16,12 +16,13 @@ from regard.layers.adaptive import Clustered
 from regard.layers.checks import check_config, check_vocabulary, resized_embed
 from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
-from regard.layers.recurrent import add_layer, real_first
+from regard.layers.recurrent import real_first
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import LanguageModel
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
+from regard.taps import add_layer
 
 FARTHEST = 2**20  # positions of a receptive field; the state of a model has as many inputs of the last layer
 
@@ -134,16 +135,14 @@ class Tcn(LanguageModel):
         convolutions = (part for part in self.blocks.modules() if isinstance(part, CausalConvolution))
         return TcnState(tuple(one.zeros(rows) for one in convolutions))
 
-    def advance(
-        self, tokens: Tensor, state: TcnState, real: Tensor | None = None, layers: list[Tensor] | None = None
-    ) -> tuple[Tensor, TcnState]:
+    def advance(self, tokens: Tensor, state: TcnState, real: Tensor | None = None) -> tuple[Tensor, TcnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 
         Padding, False in ``real``, may be anywhere: the real tokens are read first, and the state is that after the
-        last of them. Without padding, the embeddings and the states of each block are added to ``layers``.
+        last of them. The states of a block are in the order in which they are read: without padding, that of the text.
         """
         x, lengths, order = self._drop(self.embedding(tokens)), None, None
-        add_layer(layers, x)
+        add_layer(x)
         if real is not None:
             order, lengths = real_first(real)[..., None], real.sum(1)
             x = zero_padding(x, real).take_along_dim(order, dim=1)
@@ -151,7 +150,7 @@ class Tcn(LanguageModel):
         for number, block in enumerate(self.blocks):
             x, after = block(x, state.inputs[2 * number : 2 * number + 2], lengths)
             inputs += after
-            add_layer(layers, x.transpose(1, 2))
+            add_layer(x.transpose(1, 2))
         features = x.transpose(1, 2)
         if order is not None:
             features = features.take_along_dim(order.argsort(1), dim=1)

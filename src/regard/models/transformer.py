@@ -22,6 +22,7 @@ from regard.layers.transformer import Shape, Stack, resized_widths, scaled_inner
 from regard.mask import EVERYTHING, Mask
 from regard.models.causal import Causal, causal_features
 from regard.models.facts import Translates
+from regard.taps import collected_layers
 
 SHARED = ("all", "sides", "target", "none")
 
@@ -174,12 +175,12 @@ class Transformer(Causal):
         if config.copies:
             copy_start(self.encoder, self.decoder)
 
-    def encode(self, source: Tensor, source_real: Tensor | None = None, layers: list[Tensor] | None = None) -> Tensor:
-        """The states (B, Ts, width) of a source (B, Ts); the states of each layer are added to ``layers``."""
+    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
+        """The states (B, Ts, width) of a source (B, Ts)."""
         check_length(source, self.config.longest)
         embedding = self.source_embedding or self.embedding
         x = embedding(source, real_positions(source, source_real))
-        return self.encoder(x, source_real, layers=layers)
+        return self.encoder(x, source_real)
 
     def features(
         self,
@@ -187,7 +188,6 @@ class Transformer(Causal):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
-        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """The states (B, T, width) of the decoder at a text (B, T) that both sides read: for a body under a head.
 
@@ -197,7 +197,7 @@ class Transformer(Causal):
         before = F.pad(tokens[:, :-1], (1, 0))
         if real is not None:
             before = before.masked_fill(~F.pad(real[:, :-1], (1, 0)), 0)  # with padding on the left, the start is later
-        return causal_features(self, before, real, tokens, real, segments, positions, layers)
+        return causal_features(self, before, real, tokens, real, segments, positions)
 
     def layers(
         self,
@@ -209,8 +209,8 @@ class Transformer(Causal):
         """The states (B, Ts, D) of every layer of the encoder at a source (B, Ts), the embeddings first."""
         refuse("segments", segments)
         refuse("positions", positions)
-        found: list[Tensor] = []
-        self.encode(source, source_real, found)
+        with collected_layers() as found:
+            self.encode(source, source_real)
         return tuple(found)
 
     def start(

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.layers.recurrent import add_layer
 from regard.models.facts import Facts
 from regard.models.layered import ReadsTokensAlone
+from regard.taps import add_layer
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class WordVectors(ReadsTokensAlone):
         """The vectors of all words (V, width)."""
         return self.embedding.weight
 
-    def states(self, tokens: Tensor, real: Tensor | None, layers: list[Tensor] | None) -> Tensor:
+    def states(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         """The vectors (B, T, width) of tokens (B, T), which are the only layer."""
         found = nn.functional.embedding(tokens, self.vectors)
-        add_layer(layers, found)
+        add_layer(found)
         return found
 
     def readout(self, features: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from regard.models.parts import parts, path_of, source_reads
 from regard.objectives.guided import TrainsAlignment
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
-from regard.recording import Axes, active_tape, attentions, pause_recording, record
+from regard.recording import Axes, active_tape, pause_recording, record, recorded
 from regard.render.view_data import Unknown
 from regard.verbs.loaded import LONG_CURE, IdPair, Loaded
 
@@ -231,7 +231,7 @@ def record_pass(
     model: Loaded, items: Sequence[dict[str, Axes]], widest: int, batch_tokens: float, read: Callable[[], object]
 ) -> None:
     """Record one pass, a call of `read`, over texts with these axes, padded to `widest` tokens; the caller records."""
-    recorder = next(module.recorder for module in attentions(model.module).values() if module.recorder is not None)
+    recorder = next(iter(recorded(model.module).values()))
     tape, rows = recorder.tape, recorder.rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")

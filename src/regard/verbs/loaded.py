@@ -36,7 +36,7 @@ from regard.pretrained.folder import convert_module
 from regard.pretrained.hub import resolve_hub_path
 from regard.pretrained.public_heads import TASK, label_names
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
-from regard.recording import attentions
+from regard.recording import intercepted
 from regard.stored import load_model, read_fields, stored_recipe
 from regard.tasks import TASKS, Task, fits, task_of
 from regard.verbs.numbers import Inputs
@@ -389,23 +389,20 @@ class Loaded:
         the decoder is made again.
         """
         hooked = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
-        if (
-            hooked
-            or is_parametrized(self.module)
-            or any(part.reader is not None for part in attentions(self.module).values())
-        ):
+        if hooked or is_parametrized(self.module) or intercepted(self.module):
             return self.module
         weights = (*self.module.parameters(), *self.module.buffers())
         version = [(id(one), one.data_ptr(), one.dtype, one._version) for one in weights]
-        if self._decoder_cache.get("version") != version:
+        made = self._decoders.get("made")
+        if made is None or made[0] != version:
             decoder: Any = self.module
             if not self._autocasts_weights:
                 decoder = CapturedDecoder(self.module) if self.device.type == "cuda" else with_onednn(self.module)
-            self._decoder_cache.update(version=version, decoder=decoder)
-        return self._decoder_cache["decoder"]
+            made = self._decoders["made"] = version, decoder  # at once: two threads may make one each
+        return made[1]
 
     @cached_property
-    def _decoder_cache(self) -> dict[str, Any]:
+    def _decoders(self) -> dict[str, tuple[Any, Any]]:
         return {}
 
     @property

@@ -2,27 +2,26 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from regard.attention import Attention, Memory
+from regard.attention import Memory
 from regard.data.batches import Batch, collate
 from regard.data.fields import MASK
 from regard.decode.state import NEG_INF, HiddenState
 from regard.errors import UserError, nearest
-from regard.mask import EVERYTHING, Mask, default_positions
+from regard.mask import Mask, default_positions
 from regard.models.facts import ReadsText
 from regard.models.parts import parts, path_of
 from regard.objectives.objective import CausalModel
-from regard.recording import Axes, Tape, attentions, name_pattern, pause_recording, record, tape_name
+from regard.recording import Axes, Tape, attentions, name_pattern, observe, pause_recording, record, tape_name
 from regard.render.view import AttentionView
 from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
@@ -274,31 +273,20 @@ def _top(model: Loaded, logits: Tensor, target: int, piece: str) -> list[tuple[s
 def _reads(module: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[Read]]]:
     """The reads of the attention modules at these paths while the block runs, by their names on a tape."""
     found = defaultdict[str, list[Read]](list)
+    modules = {path: attention for path, attention in attentions(module).items() if path in paths}
+    turns = {path: count() for path in modules}
 
-    def hook(path: str, attention: Attention) -> RemovableHandle:
-        turns = count()
+    def append(
+        path: str, q: Tensor, memory: Memory, mask: Mask, q_at: Tensor | None, k_at: Tensor | None, context: Tensor
+    ) -> None:
+        keys = memory.keys
+        table = memory.mask_padding(mask).table(*default_positions(q, keys, q_at, k_at), q.dim())
+        allowed = torch.ones((), dtype=torch.bool) if table is None else table
+        allowed = allowed if allowed.dtype == torch.bool else allowed > NEG_INF
+        visible = allowed.broadcast_to(*q.shape[:-1], keys.shape[-2])[0].reshape(-1, q.shape[-2], keys.shape[-2])
+        read = context[0].reshape(-1, *context.shape[-2:]).float()  # (H, Tq, D); one head where there are none
+        name = tape_name(path, modules[path].shared_by, next(turns[path]))
+        found[name].append(Read(read.cpu().numpy(), visible.any(0).cpu().numpy()))
 
-        def append(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], context: Tensor) -> None:
-            q, keys, mask, *at = _arguments(*inputs, **options)
-            table = mask.table(*default_positions(q, keys, *at), q.dim())
-            allowed = torch.ones((), dtype=torch.bool) if table is None else table
-            allowed = allowed if allowed.dtype == torch.bool else allowed > NEG_INF
-            visible = allowed.broadcast_to(*q.shape[:-1], keys.shape[-2])[0].reshape(-1, q.shape[-2], keys.shape[-2])
-            read = context[0].reshape(-1, *context.shape[-2:]).float()  # (H, Tq, D); one head where there are none
-            name = tape_name(path, attention.shared_by, next(turns))
-            found[name].append(Read(read.cpu().numpy(), visible.any(0).cpu().numpy()))
-
-        return attention.register_forward_hook(append, with_kwargs=True)
-
-    with ExitStack() as hooks:
-        for path, attention in attentions(module).items():
-            if path in paths:
-                hooks.enter_context(hook(path, attention))
+    with observe(modules, append):
         yield found
-
-
-def _arguments(
-    q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None, k_at: Tensor | None = None
-) -> tuple[Tensor, Tensor, Mask, Tensor | None, Tensor | None]:
-    """The arguments of `Attention.forward`: queries, keys, the mask with the memory's padding, positions."""
-    return q, memory.keys, memory.mask_padding(mask), q_at, k_at

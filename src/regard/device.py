@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from operator import index
+from threading import Lock
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 from regard.errors import UserError
 
+_CAPTURES = Lock()
 SEEDS = 2**63  # seeds are below this: both torch and numpy accept them
 
 
@@ -72,16 +74,19 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """Capture the kernels of the block in a CUDA graph; `pool` is a memory pool that graphs share.
 
     Python's garbage collector does not run in the block. If it freed the CUDA graph of an earlier run there, CUDA would
-    end this capture with an error.
+    end this capture with an error. One thread captures at a time, since all use one stream; other threads may launch
+    kernels meanwhile.
     """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with torch.cuda.graph(graph, pool=pool, stream=_capture_stream(torch.cuda.current_device())):
-            yield
-    finally:
-        if collects:
-            gc.enable()
+    with _CAPTURES:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            stream = _capture_stream(torch.cuda.current_device())
+            with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+                yield
+        finally:
+            if collects:
+                gc.enable()
 
 
 @cache

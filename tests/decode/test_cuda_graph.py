@@ -1,6 +1,7 @@
 """Captured steps: trees of tensors, which search uses which graph, and the same results as without graphs."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +129,23 @@ def test_more_searches_than_kept_graphs(graphs: list[Any]) -> None:
     expected = [collect(decoded(gpt, gpt, first))[0].tolist() for first in firsts]
     found = list(zip(*(decoded(captured, gpt, first) for first in firsts)))
     assert [collect(steps)[0].tolist() for steps in zip(*found)] == expected
+    assert len(graphs) == len(firsts)  # none of them was captured twice, though all ran at the same time
+    assert collect(decoded(captured, gpt, 1))[0].tolist() == expected[1]
+    assert len(graphs) == len(firsts)
+
+
+def test_threads_use_graphs_of_their_own(graphs: list[Any]) -> None:
+    gpt = model()
+    captured, firsts = CapturedDecoder(gpt), range(8)
+    with torch.no_grad():
+        expected = [collect(decoded(gpt, gpt, first))[0].tolist() for first in firsts]
+
+    def repeated(first: int) -> bool:
+        with torch.no_grad():
+            return all(collect(decoded(captured, gpt, first))[0].tolist() == expected[first] for _ in range(20))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(repeated, firsts))
 
 
 def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
@@ -206,3 +224,25 @@ def test_a_graph_gives_the_tokens_of_the_model() -> None:
     assert [collect(tokens(captured, first))[0].tolist() for first in (1, 4, 7)] == expected
     together = zip(*(tokens(captured, first) for first in (1, 4, 7)))
     assert [collect(one)[0].tolist() for one in zip(*together)] == expected
+
+
+@GPU
+def test_threads_on_a_gpu_use_graphs_of_their_own() -> None:
+    """Threads capture while other threads run: every search has the tokens of the model."""
+    gpt = model().cuda()
+    captured, firsts = CapturedDecoder(gpt), range(8)
+
+    def tokens(decoder: Any, first: int, limit: int) -> list[list[int]]:
+        with torch.no_grad():
+            start = gpt.start(rows=2, capacity=limit + 2)
+            prompt = torch.tensor([first, first + 1], device="cuda")
+            return collect(stream(decoder, start, prompt, greedy, limit, -1))[0].tolist()
+
+    lengths = (6, 9, 12)
+    expected = [[tokens(gpt, first, limit) for limit in lengths] for first in firsts]
+
+    def repeated(first: int) -> bool:
+        return all([tokens(captured, first, limit) for limit in lengths] == expected[first] for _ in range(10))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(repeated, firsts))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -27,7 +28,7 @@ T = TypeVar("T")  # a state: tensors in dataclasses, tuples and lists
 C = TypeVar("C", bound=tuple[Any, ...])  # what is carried from one step to the next: tensors, and a state
 O = TypeVar("O")  # the output of a step  # noqa: E741
 
-KEPT_GRAPHS = 4  # graphs of a step; each holds a KV cache of its own
+KEPT_GRAPHS = 4  # graphs of a step, besides those of running searches; each holds a KV cache of its own
 WARMUPS = 2  # runs before the capture, in which kernels are chosen and compiled
 
 
@@ -55,11 +56,12 @@ class CapturedStep(Generic[C, O]):
     """A step (carry → carry, output), which a GPU captures at the second call with each shape.
 
     The state is the last item of the carry. The next call of the same search overwrites the output. Two searches that
-    run at the same time use two graphs. On a CPU the step is called directly.
+    run at the same time, also in two threads, use two graphs. On a CPU the step is called directly.
     """
 
     def __init__(self, step: Callable[[C], tuple[C, O]]) -> None:
         self._step = step
+        self._choice = Lock()  # held while a search takes a graph
         self._graphs: list[CapturedGraph[C, O]] = []  # oldest first
         self._keeps_shape: dict[object, bool] = {}  # by key: whether the carry after a step has the same signature
 
@@ -67,7 +69,7 @@ class CapturedStep(Generic[C, O]):
         if not self.can_capture(carry):
             return self._step(carry)
         state = carry[-1]
-        graph = next((one for one in self._graphs if one.user() is state), None)
+        graph = next((one for one in tuple(self._graphs) if one.user() is state), None)
         if graph is None:
             modes = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cuda")
             key = signature(carry), modes, torch.get_autocast_dtype("cuda")
@@ -75,8 +77,9 @@ class CapturedStep(Generic[C, O]):
                 after, output = self._step(carry)
                 self._keeps_shape[key] = signature(after) == key[0]
                 return after, output
-            graph = self._unused_graph(key, carry)
-            state = graph.assign(carry)
+            with self._choice:
+                graph = self._unused_graph(key, carry)
+                state = graph.assign(carry)
         for buffer, value in zip(graph.carry[:-1], carry):
             if buffer is not value:
                 buffer.copy_(value)
@@ -92,10 +95,12 @@ class CapturedStep(Generic[C, O]):
         for one in self._graphs:
             if one.key == key and one.user() is None:
                 return one
-        self._graphs.append(self._capture(key, carry))
-        if len(self._graphs) > KEPT_GRAPHS:
-            del self._graphs[0]  # a search that still holds its buffers moves to another graph
-        return self._graphs[-1]
+        made = self._capture(key, carry)
+        unused = [one for one in self._graphs if one.user() is None]
+        for one in unused[: max(len(self._graphs) + 1 - KEPT_GRAPHS, 0)]:
+            self._graphs.remove(one)
+        self._graphs.append(made)
+        return made
 
     def _capture(self, key: object, carry: C) -> CapturedGraph[C, O]:
         """Capture the step. The tensors of the carry become its buffers, since a step consumes them. A tensor that
@@ -135,6 +140,7 @@ class CapturedDecoder:
         self.eager: Any = with_fused_steps(decoder)
         self._steps: dict[object, CapturedStep[Any, Any]] = {}
         self._steps_left: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of preallocated states
+        self._order = Lock()  # held while the order of the steps changes
 
     def start(self, *given: Any) -> Any:
         """The state before the first token."""
@@ -166,10 +172,11 @@ class CapturedDecoder:
 
     def capture(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
         """The captured form of a step; calls with an equal key return the same one."""
-        found = self._steps.pop(key, None) or CapturedStep(step)
-        self._steps[key] = found  # the most recently used is last
-        if len(self._steps) > KEPT_GRAPHS:
-            del self._steps[next(iter(self._steps))]
+        with self._order:
+            found = self._steps.pop(key, None) or CapturedStep(step)
+            self._steps[key] = found  # the most recently used is last
+            if len(self._steps) > KEPT_GRAPHS:
+                del self._steps[next(iter(self._steps))]
         return found
 
 

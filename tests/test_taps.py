@@ -25,6 +25,7 @@ from regard.readers import edit
 from regard.recording import record, recorded, watch
 from regard.scores import Dot
 from regard.taps import COLLECTING, INTERCEPTING, RECORDING, collected_layers
+from regard.training.loop import compile_blocks
 
 WIDTH = 8
 TOKENS = torch.arange(4, 10).view(2, 3)
@@ -254,16 +255,23 @@ def test_a_forked_process_has_what_its_thread_had_open() -> None:
 # --- gradient checkpointing ---------------------------------------------------------------------------------------
 
 
-def gradients(model: Any, backward: Callable[[Tensor], object], checkpointed: bool) -> list[Tensor]:
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+def gradients(
+    model: Any, backward: Callable[[Tensor], object], checkpointed: bool, device: str, compiled: bool = False
+) -> list[Tensor]:
     """The gradients of a pass whose attention is edited, where the backward pass runs as given."""
-    model = copy.deepcopy(model).train()
+    model = copy.deepcopy(model).to(device).train()
+    if compiled:
+        compile_blocks(model)
     for block in model.modules():
         if isinstance(block, Block):
             block.recomputes = checkpointed
     with edit(model, {"*": lambda weights: weights.roll(1, -1)}):
-        loss = model.features(TOKENS).square().sum()
+        loss = model.features(TOKENS.to(device)).square().sum()
     backward(loss)
-    return [weight.grad for weight in model.stack.parameters()]
+    return [weight.grad.cpu() for weight in model.stack.parameters()]
 
 
 @contextmanager
@@ -271,10 +279,11 @@ def nothing() -> Iterator[None]:
     yield
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("where", ["after the edit", "in another thread", "in another edit"])
-def test_a_repeated_forward_pass_has_the_edits_of_the_first(model: Any, where: str) -> None:
+def test_a_repeated_forward_pass_has_the_edits_of_the_first(model: Any, where: str, device: str) -> None:
     """Gradient checkpointing repeats the forward pass in the backward pass; on a GPU, in a thread of autograd."""
-    expected = gradients(model, lambda loss: loss.backward(), checkpointed=False)
+    expected = gradients(model, lambda loss: loss.backward(), False, "cpu")
 
     def backward(loss: Tensor) -> object:
         if where == "in another thread":
@@ -282,8 +291,19 @@ def test_a_repeated_forward_pass_has_the_edits_of_the_first(model: Any, where: s
         with edit(model, {"*": first_key}) if where == "in another edit" else nothing():
             return loss.backward()
 
-    for found, wanted in zip(gradients(model, backward, checkpointed=True), expected, strict=True):
-        torch.testing.assert_close(found, wanted)
+    for found, wanted in zip(gradients(model, backward, True, device), expected, strict=True):
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_blocks_repeat_the_edits_of_the_forward_pass(model: Any, device: str) -> None:
+    torch.compiler.reset()
+    expected = gradients(model, lambda loss: loss.backward(), False, "cpu")
+    found = gradients(model, lambda loss: loss.backward(), True, device, compiled=True)
+    for one, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, wanted, atol=1e-4, rtol=1e-4)
+    torch.compiler.reset()
 
 
 def test_a_repeated_forward_pass_is_not_edited_later(model: Any) -> None:

@@ -159,14 +159,14 @@ def equal(found: Any, expected: Any) -> bool:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Loaded]:
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Loaded]:
     """Loads the model of a kept run."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
 
-    def load(name: str) -> Loaded:
+    def load(name: str, device: str = "cpu") -> Loaded:
         with zipfile.ZipFile(KEPT / "stored" / f"{name}.zip") as packed:
             packed.extractall(tmp_path)
-        return regard.load(tmp_path / "runs" / name, device="cpu")
+        return regard.load(tmp_path / "runs" / name, device, precision="float32")
 
     return load
 
@@ -174,15 +174,24 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], L
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in IN_MAKE_TEST else [pytest.mark.slow]) for name in CASES]
 )
-def test_threads_have_their_own_results(name: str, opened: Callable[[str], Loaded]) -> None:
+def test_threads_have_their_own_results(name: str, opened: Callable[..., Loaded]) -> None:
     run, call = CASES[name]
     model = opened(run)
     with among(KEPT):  # the made-up images of a captioner
         together([lambda number=number: call(model, number) for number in range(THREADS)], CALLS)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", [*IN_MAKE_TEST, "translate, transformer", "generate, sampled", "look"])
+def test_threads_on_a_gpu_have_their_own_results(name: str, opened: Callable[..., Loaded]) -> None:
+    """The first calls of each thread capture the steps, and the others replay them."""
+    run, call = CASES[name]
+    model = opened(run, "cuda")
+    together([lambda number=number: call(model, number) for number in range(THREADS)], CALLS)
+
+
 @pytest.mark.parametrize("run", ["seq2seq", "transformer"])
-def test_threads_record_edit_look_and_call_at_once(run: str, opened: Callable[[str], Loaded]) -> None:
+def test_threads_record_edit_look_and_call_at_once(run: str, opened: Callable[..., Loaded]) -> None:
     model = opened(run)
 
     def first_key(weights: Tensor) -> Tensor:

@@ -61,7 +61,8 @@ def graphs(monkeypatch: pytest.MonkeyPatch):
     made, capturing = [], []
 
     @contextlib.contextmanager
-    def capture(graph, pool, stream):
+    def capture(graph, pool, stream, capture_error_mode):
+        assert capture_error_mode == "thread_local"  # other threads may allocate memory meanwhile
         made.append(graph)
         capturing.append(graph)
         yield

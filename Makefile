@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all kept lint docs install clean
+.PHONY: demo test test-all kept mutants lint docs install clean
 
 install: $(VENV)/.installed
 
@@ -27,6 +27,10 @@ test-all: install
 # The tests of runs of earlier versions that `make test` leaves out because they are slow.
 kept: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_kept.py -m slow
+
+# How many of 400 small random changes of the code a test notices: an hour or two on two cores.
+mutants: install
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ such as tests/faults.py, still fits when a function moves to another file or is 
 from __future__ import annotations
 
 import ast
+import hashlib
 import shutil
 import tempfile
 import textwrap
@@ -218,6 +219,12 @@ def _filled(new: str, blocks: Sequence[list[ast.stmt]]) -> str:
             if node is not tree and _is_open(getattr(node, name, None)):
                 setattr(node, name, next(left))
     return ast.unparse(tree)
+
+
+def digest() -> str:
+    """A digest of the package and its tests."""
+    paths = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
 @contextmanager

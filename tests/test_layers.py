@@ -18,6 +18,7 @@ ORDER = (
     "config",
     "file_io",
     "checkpoint",
+    "migrations",
     "device",
     "tensor_tree",
     "mask",

@@ -35,7 +35,9 @@ T = TypeVar("T")
 Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written as JSON; a function writes to the path
 
 MANIFEST = "manifest.json"
-FORMAT = 2  # of the files of a run; runs of another format are refused
+# The format of the files of a run, and the oldest one that is read. What each of them changed is in
+# `regard.migrations`.
+FORMAT, OLDEST = 3, 2
 
 
 def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> Path:
@@ -166,13 +168,19 @@ def _is_at(handle: int, folder: Path) -> bool:
         return False
 
 
-def check_format(path: Path, version: Any) -> None:
-    """Raise ``UserError`` if a file of a run has another format than this version reads."""
-    if version != FORMAT:
+def check_format(path: Path, version: Any) -> int:
+    """The format of a file of a run; raises ``UserError`` if it is none that this version reads."""
+    if type(version) is not int or not OLDEST <= version <= FORMAT:
         raise UserError(
-            f"{path}: a run of format {version}, but this version reads format {FORMAT}; train it again, or use the "
-            "version of regard that wrote it."
+            f"{path}: a run of format {version!r:.40}, but this version reads formats {OLDEST} to {FORMAT}; train it "
+            "again, or use the version of regard that wrote it."
         )
+    return version
+
+
+def format_of(step: Path) -> int:
+    """The format of a verified step."""
+    return check_format(step / MANIFEST, read_json(step / MANIFEST).get("format", 1))
 
 
 def verify(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Reads the files of a run: its recipe, and the fields and weights of a step."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import FORMAT, check_format, read_step
+from regard.checkpoint import FORMAT, check_format, format_of, read_step
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field, LabelField, TextField, in_direction, read_tokenizer
 from regard.data.public_tokenizers import read_tokenizers
@@ -18,30 +17,14 @@ from regard.data.tokenizers import Tokenizer, check_vocab
 from regard.errors import UserError
 from regard.file_io import RESTORE, check_finite, load_tensors, read_json, read_object
 from regard.layers.init import SkipInit, empty_weights
+from regard.migrations import migrated, renamed, renamed_state
 from regard.pretrained import is_public
 from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
 
-# Settings that were dropped: KIND.NAME → the value with which a run opens, and what was dropped with them.
-DROPPED: dict[str, tuple[Any, str]] = {
-    "gpt.memory_zeros": (False, "it was dropped with the public directories of Transformer-XL, which alone used it"),
-}
-
-
-def without_dropped(content: Any, path: Path) -> Any:
-    """The content of a JSON file of a run without settings that were dropped; refuses those with another value."""
-    waiting = [content]
-    while waiting:
-        node = waiting.pop()
-        kind = node.get("kind") if isinstance(node, dict) else None
-        for name in [*node] if isinstance(node, dict) else ():
-            if (dropped := DROPPED.get(f"{kind}.{name}")) is None:
-                waiting.append(node[name])
-            elif (value := node.pop(name)) != dropped[0]:
-                found = f"model.{name}={json.dumps(value):.40}: {dropped[1]}"
-                raise UserError(f"{path}: {found}; train the model again without it.")
-    return content
+# In the directory of a step: the model's config and weights, and the state of its trainer.
+MODEL, WEIGHTS, TRAINER = "model.json", "weights.safetensors", "training/trainer.safetensors"
 
 
 def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
@@ -52,10 +35,9 @@ def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
 def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     """The recipe that a run was started with."""
     path = run / "recipe.json"
-    content = without_dropped(read_json(path), path)
-    version = content.pop("format", 1) if isinstance(content, dict) else 1
-    check_format(path, version)
-    recipe = from_json(content, kinds)
+    content = read_json(path)
+    version = check_format(path, content.pop("format", 1) if isinstance(content, dict) else 1)
+    recipe = from_json(migrated(content, version, path), kinds)
     if not isinstance(recipe, Recipe):
         raise UserError(f"{path}: not a recipe; restore the file or start another run.")
     return recipe
@@ -65,11 +47,11 @@ def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The config of the model of a saved step."""
     inner = {name: kinds["node"][name] for name in ("headed", "directions")}  # no setting names them
     models = {**kinds["model"], **inner}
-    content = without_dropped(read_json(folder / "model.json"), folder / "model.json")
+    content = migrated(read_json(folder / MODEL), format_of(folder), folder / MODEL)
     try:
         return from_json(content, {**kinds, "model": models}, "model")
     except UserError as error:
-        raise UserError(f"{folder / 'model.json'}: {error}") from error
+        raise UserError(f"{folder / MODEL}: {error}") from error
 
 
 def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
@@ -120,14 +102,23 @@ def field_path(folder: Path, name: str) -> Path:
     return folder / "fields" / f"{name}.json"
 
 
+def stored_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of the model of a saved step, by their present names."""
+    return renamed(load_tensors(folder / WEIGHTS), format_of(folder), read_json(folder / MODEL))
+
+
+def stored_training(folder: Path) -> dict[str, Tensor]:
+    """The state of the trainer of a saved step, by present names."""
+    return renamed_state(load_tensors(folder / TRAINER), format_of(folder), read_json(folder / MODEL))
+
+
 def load_model(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The model of a saved step. Settings and weights are compared before memory is allocated for the model."""
-    config, path = stored_config(folder, kinds), folder / "weights.safetensors"
-    tensors = load_tensors(path)
+    config, tensors, path = stored_config(folder, kinds), stored_weights(folder), folder / WEIGHTS
     try:
         expected = empty_weights(config, len(tensors))
     except UserError as error:
-        raise UserError(f"{folder / 'model.json'}: {error}; {RESTORE}.") from error
+        raise UserError(f"{folder / MODEL}: {error}; {RESTORE}.") from error
     check_weights(expected, tensors, path)
     with SkipInit():
         module = config.build()
@@ -135,10 +126,10 @@ def load_model(folder: Path, kinds: Kinds = KINDS) -> Any:
     return module
 
 
-def load_weights(module: nn.Module, path: Path) -> None:
-    """Load the weights of a file into a module; the names and shapes must be exactly the module's."""
-    tensors = load_tensors(path)
-    check_weights(module.state_dict(), tensors, path)
+def load_weights(module: nn.Module, folder: Path) -> None:
+    """Load the weights of a saved step into a module; the names and shapes must be exactly the module's."""
+    tensors = stored_weights(folder)
+    check_weights(module.state_dict(), tensors, folder / WEIGHTS)
     module.load_state_dict(tensors)
 
 
@@ -184,12 +175,12 @@ def average(run: Path, count: int, kinds: Kinds = KINDS) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for step in newest:
         try:
-            tensors = read_step(step, lambda folder: load_tensors(folder / "weights.safetensors"))
+            tensors = read_step(step, stored_weights)
         except UserError:
             if _newest(run, min(count, keep)) == newest:
                 raise
             return average(run, count, kinds)  # the run is being trained, and has deleted this step
-        check_weights(total or tensors, tensors, step / "weights.safetensors")
+        check_weights(total or tensors, tensors, step / WEIGHTS)
         for weight, tensor in tensors.items():
             if tensor.is_floating_point() and weight in total:
                 total[weight] += tensor.float()

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save
 
 from regard import stored
-from regard.checkpoint import read_pointer, resolve
+from regard.checkpoint import FORMAT, read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
 from regard.data.labelled import Labelled
@@ -28,7 +28,6 @@ from regard.file_io import load_tensors, read_json
 from regard.models import LstmnConfig, StructuredConfig
 from regard.objectives import Classification, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
-from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
@@ -407,16 +406,14 @@ def test_a_run_may_be_called_something_else_when_it_is_resumed(recipe, tmp_path)
     assert (load(out).recipe.name, load(out).recipe.title) == ("mine", "backwards")
 
 
-@pytest.mark.parametrize("written", [None, 1, 3])
+@pytest.mark.parametrize("written", [None, 1, FORMAT + 1, "2", True])
 def test_a_run_of_another_format_is_refused(recipe, tmp_path, written):
     out = tmp_path / "run"
     list(Run(recipe("plan.steps=2"), out))
     stored = json.loads((out / "recipe.json").read_text())
-    assert stored.pop("format") == FORMAT == 2
+    assert stored.pop("format") == FORMAT == 3
     (out / "recipe.json").write_text(json.dumps(stored if written is None else {"format": written, **stored}))
-    message = (
-        rf"recipe\.json: a run of format {written or 1}, but this version reads format 2; train it again, or use the"
-    )
+    message = rf"recipe\.json: a run of format {written or 1!r}, but this version reads formats 2 to 3; train it again"
     for use in (
         lambda: load(out),
         lambda: Run(recipe("plan.steps=2"), out, "resume"),
@@ -600,7 +597,7 @@ def test_a_step_of_another_format_is_refused(recipe, tmp_path):
     list(Run(recipe("plan.steps=4"), out))
     manifest = out / "steps/000004/manifest.json"
     manifest.write_text(json.dumps({"files": json.loads(manifest.read_text())["files"]}))
-    with pytest.raises(UserError, match=r"manifest\.json: a run of format 1, but this version reads format 2"):
+    with pytest.raises(UserError, match=r"manifest\.json: a run of format 1, but this version reads formats 2 to 3"):
         Run(None, out, "resume")
 
 

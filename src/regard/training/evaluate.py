@@ -21,11 +21,11 @@ from regard.data.streams import RunningText, contiguous, encode_running, in_orde
 from regard.decode import Penalty
 from regard.decode.beam_search import check_size
 from regard.errors import UserError
-from regard.file_io import load_tensors
 from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
+from regard.stored import stored_training
 from regard.tasks import Task
-from regard.training.folder import TRAINER, RunState
+from regard.training.folder import RunState
 from regard.training.loop import OWN
 from regard.training.parallel import ALONE, Share
 from regard.verbs.answering import answer
@@ -154,7 +154,7 @@ def own_module(model: Loaded) -> nn.Module | None:
     own: nn.Module | None = model.recipe.objective.modules(model.module, model.fields)
     if own is not None:
         step = model.path / "steps" / f"{model.step:06d}"
-        tensors = load_tensors((step if step.is_dir() else model.path) / TRAINER)  # the path of a run, or of a step
+        tensors = stored_training(step if step.is_dir() else model.path)  # the path of a run, or of a step
         own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
     return own and own.to(next(model.module.parameters())).eval()
 

@@ -22,7 +22,6 @@ from regard.file_io import (
     RESTORE,
     as_user_error,
     discard,
-    load_tensors,
     lock_file,
     read_json,
     remove_leftovers,
@@ -32,13 +31,12 @@ from regard.file_io import (
 from regard.models import Model
 from regard.objectives.objective import Trainer
 from regard.recipes import Recipe
-from regard.stored import load_weights, recipe_json, stored_recipe
+from regard.stored import MODEL, TRAINER, WEIGHTS, load_weights, recipe_json, stored_recipe, stored_training
 from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
-TRAINER = "training/trainer.safetensors"  # in the directory of a step: the state of its trainer
 TUNED = "tuned"  # in the directory of a classifier: the run of its language model, see `regard.training.tuning`
 FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of a run, besides its steps
 
@@ -201,8 +199,8 @@ class RunState:
 def save(run: Path, state: RunState, prepared: Prepared, model: Model, training: dict[str, Tensor]) -> Path:
     """Write the present step of a run: its model, and `training`, the state of its trainer. Return its directory."""
     files: dict[str, Content] = {
-        "model.json": to_json(model.config, prepared.kinds),
-        "weights.safetensors": lambda path: save_tensors(path, model.state_dict()),
+        MODEL: to_json(model.config, prepared.kinds),
+        WEIGHTS: lambda path: save_tensors(path, model.state_dict()),
         **{f"fields/{name}.json": each.save for name, each in prepared.fields.items()},
         TRAINER: lambda path: save_tensors(path, training),
         "training/state.json": asdict(state),
@@ -212,13 +210,12 @@ def save(run: Path, state: RunState, prepared: Prepared, model: Model, training:
 
 def restore(folder: Path, trainer: Trainer) -> None:
     """Restore the model and the trainer that `save` wrote."""
-    load_weights(trainer.model, folder / "weights.safetensors")
-    path = folder / TRAINER
-    tensors = load_tensors(path)
+    load_weights(trainer.model, folder)
+    state = stored_training(folder)
     try:
-        trainer.restore(tensors, int(folder.name))
+        trainer.restore(state, int(folder.name))
     except UserError as error:
-        raise UserError(f"{path}: {error}; {RESTORE}.") from error
+        raise UserError(f"{folder / TRAINER}: {error}; {RESTORE}.") from error
 
 
 def read_state(folder: Path) -> RunState:

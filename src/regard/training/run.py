@@ -16,13 +16,14 @@ from typing import cast
 
 import torch
 
-from regard.checkpoint import read_pointer, resolve, set_pointer
+from regard.checkpoint import format_of, read_pointer, resolve, set_pointer
 from regard.config import Kinds
 from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
 from regard.file_io import append_line, check_finite
+from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
 from regard.recipes import Recipe, with_kinds
@@ -121,9 +122,10 @@ class Run:
                 self.state = read_state(before)
                 check_batches(out, plan.accumulate, ranks.count, self.state.batches)
                 restore(before, self.trainer)
-                if self.state.data != digest:
+                if self.state.data != stored_digest(self.prepared.batches, format_of(before)):
                     changed = "the training data is not what the run was started with"
                     raise UserError(f"{out}: {changed}; restore it to resume.")
+                self.state = replace(self.state, data=digest)  # as the present format counts it
             else:
                 self.state = RunState(data=digest, batches=plan.accumulate * ranks.count)
                 if init:

@@ -12,13 +12,14 @@ from typing import Any, Literal
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.config import to_json
+from regard.checkpoint import FORMAT, OLDEST, check_format
+from regard.config import from_json, to_json
 from regard.errors import UserError
 from regard.file_io import read_json, write_json
+from regard.migrations import migrated
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe, with_vocabularies
 from regard.recording import attentions, watch
-from regard.stored import without_dropped
 from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
@@ -80,10 +81,9 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
 
     `follow` iterates a run to its end.
     """
-    wanted = {"beam": cell.beam, "recipe": to_json(cell.recipe, KINDS)}
     if cell.result.exists():
-        found: dict[str, Any] = without_dropped(read_json(cell.result), cell.result)
-        if {name: found.get(name) for name in wanted} != wanted or "curve" not in found:
+        found = read_json(cell.result)
+        if not _is_of(found, cell):
             raise UserError(f"{cell.result}: measured with other settings; remove it or choose another --out.")
         return found
     if not all("training" in line for line in evaluations(read_log(cell.out))):
@@ -91,9 +91,22 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
     resumed = is_run(cell.out)
     run = Run(cell.recipe, cell.out, "resume" if resumed else "overwrite", None if resumed else cell.start)
     finished = follow(run)
-    found = {"cell": cell.name, "seed": cell.seed, **_evaluate_best(cell, run), "seconds": finished.seconds, **wanted}
+    found = {"cell": cell.name, "seed": cell.seed, **_evaluate_best(cell, run), "seconds": finished.seconds}
+    found |= {"beam": cell.beam, "format": FORMAT, "recipe": to_json(cell.recipe, KINDS)}
     write_json(cell.result, found)
     return found
+
+
+def _is_of(found: Any, cell: Cell) -> bool:
+    """Whether a stored result is complete, and that of a cell with these settings."""
+    if not isinstance(found, dict) or not {"beam", "recipe", "curve"} <= found.keys():
+        return False
+    version = check_format(cell.result, found.get("format", OLDEST))  # results of the oldest format do not say it
+    recipe = migrated(found["recipe"], version, cell.result)
+    try:
+        return found["beam"] == cell.beam and from_json(recipe, KINDS) == cell.recipe
+    except UserError:
+        return False
 
 
 def measured(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any] | None:

@@ -33,15 +33,19 @@ def test_neither_the_first_weights_nor_a_stale_best_step_are_averaged(recipe, tm
     with pytest.raises(UserError, match=r"has 1 of its newest steps \(plan.keep=3\), not 2"):
         average(out, 2)
     set_pointer(out, "best", 4)
+    model = (out / "steps/000004/model.json").read_bytes()
+
+    def save(step, values):
+        save_step(out, step, {"model.json": model, "weights.safetensors": lambda path: save_tensors(path, values)}, 3)
+
     for step in (10, 20, 30):
-        values = {"weight": torch.full((2,), float(step)), "count": torch.tensor(step)}
-        save_step(out, step, {"weights.safetensors": lambda path, it=values: save_tensors(path, it)}, keep=3)
+        save(step, {"weight": torch.full((2,), float(step)), "count": torch.tensor(step)})
     assert (out / "steps/000004").is_dir()
     found = average(out, 3)
     assert found["weight"].tolist() == [20.0, 20.0]
     assert found["count"].item() == 30
     with pytest.raises(UserError, match="not 4"):
         average(out, 4)
-    save_step(out, 40, {"weights.safetensors": lambda path: save_tensors(path, {"count": torch.tensor(40)})}, keep=3)
+    save(40, {"count": torch.tensor(40)})
     with pytest.raises(UserError, match=r"000040/weights.safetensors: weight is absent, but the model's is 2"):
         average(out, 3)

@@ -179,9 +179,9 @@ FAULTS = (
     ),
     Fault(
         "a resumed run has the first weights of the given recipe",
-        "check_same",
-        "replace(recipe.model, **{name: getattr(stored.model, name) for name in first})",
-        "recipe.model",
+        "resumed_recipe",
+        "replace(given.model, **{name: getattr(run.recipe.model, name) for name in first})",
+        "given.model",
         "training/test_electra_t5_runs.py",
     ),
     Fault(

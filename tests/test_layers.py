@@ -13,6 +13,7 @@ ROOT = Path(regard.__file__).parent
 
 # From the ground up, as docs/design.md states it. A part may import those before it, and itself.
 ORDER = (
+    "version",
     "errors",
     "synonyms",
     "config",

@@ -6,6 +6,8 @@ The public names. Each is imported when it is first used, so that `regard --help
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from regard.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from regard import scores
     from regard.alignment import aer, pharaoh

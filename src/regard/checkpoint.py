@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from regard.errors import UserError
 from regard.file_io import (
@@ -30,9 +30,13 @@ from regard.file_io import (
     temporary_path,
     write_text,
 )
+from regard.version import __version__
 
 T = TypeVar("T")
 Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written as JSON; a function writes to the path
+
+# What to do if the directory has a run already. auto: resume it if it is a run of this recipe, else refuse.
+Existing = Literal["refuse", "resume", "overwrite", "auto"]
 
 MANIFEST = "manifest.json"
 # The format of the files of a run, and the oldest one that is read. What each of them changed is in
@@ -62,7 +66,7 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
             for name, content in files.items():
                 _write(unfinished / name, content)
             fingerprints = {name: _fingerprint(unfinished / name) for name in files}
-            _write(unfinished / MANIFEST, {"format": FORMAT, "files": fingerprints})
+            _write(unfinished / MANIFEST, {"format": FORMAT, "version": __version__, "files": fingerprints})
             for folder, _, _ in os.walk(unfinished):
                 sync(Path(folder))
             if os.path.lexists(final):  # no portable system call swaps two directories

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from regard.checkpoint import FORMAT, check_format, format_of, read_step
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field, LabelField, TextField, in_direction, read_tokenizer
 from regard.data.public_tokenizers import read_tokenizers
+from regard.data.run_files import RunFiles, files_from_json, files_to_json
 from regard.data.spelled import field_kinds
 from regard.data.tokenizers import Tokenizer, check_vocab
 from regard.errors import UserError
@@ -22,25 +24,43 @@ from regard.pretrained import is_public
 from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
+from regard.version import __version__
 
 # In the directory of a step: the model's config and weights, and the state of its trainer.
 MODEL, WEIGHTS, TRAINER = "model.json", "weights.safetensors", "training/trainer.safetensors"
 
 
-def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Stored:
+    """What recipe.json says of a run."""
+
+    recipe: Recipe  # what is trained, with what followed from the data and from the model of from=
+    asked: Recipe | None  # as the command that started the run said it; None: an earlier version has not stored it
+    files: RunFiles  # that the data names
+
+
+def recipe_json(recipe: Recipe, kinds: Kinds, asked: Recipe | None = None, files: RunFiles = {}) -> dict[str, Any]:  # noqa: B006
     """The content of recipe.json."""
-    return {"format": FORMAT, **to_json(recipe, kinds)}
+    about = {"asked": to_json(asked or recipe, kinds), "files": files_to_json(files)}
+    return {"format": FORMAT, "version": __version__, **to_json(recipe, kinds), **about}
+
+
+def stored(run: Path, kinds: Kinds = KINDS) -> Stored:
+    """What the recipe.json of a run has."""
+    path = run / "recipe.json"
+    content = read_json(path)
+    version = check_format(path, content.get("format", 1) if isinstance(content, dict) else 1)
+    content = migrated(content, version, path)
+    about = {name: content.pop(name, None) for name in ("format", "version", "asked", "files")}
+    recipe, asked = from_json(content, kinds), about["asked"] and from_json(about["asked"], kinds)
+    if not isinstance(recipe, Recipe) or not isinstance(asked, Recipe | None):
+        raise UserError(f"{path}: not a recipe; restore the file or start another run.")
+    return Stored(recipe, asked, files_from_json(about["files"] or {}, path))
 
 
 def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
-    """The recipe that a run was started with."""
-    path = run / "recipe.json"
-    content = read_json(path)
-    version = check_format(path, content.pop("format", 1) if isinstance(content, dict) else 1)
-    recipe = from_json(migrated(content, version, path), kinds)
-    if not isinstance(recipe, Recipe):
-        raise UserError(f"{path}: not a recipe; restore the file or start another run.")
-    return recipe
+    """The recipe of a run."""
+    return stored(run, kinds).recipe
 
 
 def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import regard
 from regard.cli import main
 from regard.errors import UserError
 from regard.pretrained.elmo import write_elmo
@@ -202,7 +203,10 @@ def test_what_is_written_is_what_was_read(folder: Callable[..., Path], tmp_path:
         file.visititems(lambda name, one: written.update({name: one[...]} if isinstance(one, h5py.Dataset) else {}))
     assert written.keys() == datasets().keys()
     assert all((written[name] == array).all() for name, array in datasets().items())
-    assert json.loads((tmp_path / "again/options.json").read_text()) == options(False)
+    assert json.loads((tmp_path / "again/options.json").read_text()) == {
+        **options(False),
+        "regard_version": regard.__version__,
+    }
     export(tmp_path / "again", tmp_path / "again", to="elmo", overwrite=True)
 
 

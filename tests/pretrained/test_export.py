@@ -409,6 +409,7 @@ def test_the_settings_of_generation_survive_training(tmp_path: Path, caplog: pyt
         before, after = (json.loads((tmp_path / place / name).read_text()) for place in ("public", "out"))
         del before["transformers_version"], after["transformers_version" if name != "config.json" else "dtype"]
         before.pop("dtype", None)
+        assert after.pop("regard_version", None) == (regard.__version__ if name == "config.json" else None)
         assert after == before | renamed
     transformers.logging.set_verbosity_warning()
     transformers.logging.enable_propagation()

@@ -4,7 +4,6 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +34,7 @@ from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError, is_out_of_memory
 from regard.synonyms import OPTIONS, SETTINGS, ours
+from regard.version import __version__
 
 if TYPE_CHECKING:
     from regard.config import Kinds
@@ -99,7 +99,7 @@ app.command("explain", rich_help_panel="Look", help=help_of(explain), add_help_o
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"regard {metadata.version('regard')}")
+        print(f"regard {__version__}")
         raise typer.Exit
 
 

@@ -328,9 +328,21 @@ def _examples(model: "Loaded", source: Source) -> "tuple[str, Sequence[Any]]":
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
         return data, _own_examples(model, data, settings)
-    if settings:
-        raise UserError(f"{settings[0]}: names a column of a file of your own; give it with --data FILE.")
-    return model.examples(split)
+    return _with_files(model, settings).examples(split)
+
+
+def _with_files(model: "Loaded", settings: "Sequence[str]") -> "Loaded":
+    """The model with its run's data where settings such as data.test=PATH say that its files are now."""
+    from regard.config import override
+
+    for setting in settings:
+        if setting.partition("=")[0] not in model.files:
+            moved = f" (a file of the run that was moved: {'=PATH or '.join(model.files)}=PATH)" * bool(model.files)
+            found = "names a column of a file of your own"
+            raise UserError(f"{setting}: {found}; give it with --data FILE{moved}.")
+    if not settings or model.recipe is None:
+        return model
+    return replace(model, recipe=override(model.recipe, settings, model.kinds))
 
 
 def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Sequence[Any]":

@@ -1,6 +1,6 @@
 """`regard show`: the recipes, every setting of one, and the recipe, step and scores of a run."""
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,8 +70,9 @@ def show(
       regard show runs/dates
     """
     from regard.config import tree
+    from regard.data.run_files import located
     from regard.recipes import change, find_recipe, find_task
-    from regard.stored import stored_recipe
+    from regard.stored import stored
 
     console, kinds = SafeConsole(), all_kinds()
     if schedule and json:
@@ -100,11 +101,14 @@ def show(
         raise UserError(f"{settings[0]}: the settings of the run {name} are fixed; leave it out, or name a recipe.")
     if start := next((one for one in settings or [] if one.startswith("from=")), None):
         raise UserError(f"{start}: regard show has no from=, which is for regard train; leave it out.")
-    recipe = stored_recipe(run, kinds) if run else change(find_recipe(name, kinds), settings or [], kinds)
+    known = stored(run, kinds) if run else None
+    recipe = known.recipe if known else change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
     if out is not None and (not example or out.suffix.lower() != ".html"):
         cure = "the page is HTML; end its name in .html" if example else "only --example writes a page; add it"
         raise UserError(f"--out {out}: {cure}.")
+    if example and known:
+        recipe = replace(recipe, data=located(recipe.data, known.files))
     if example and (json or out is not None):
         _picture(console, recipe, json, out)
         return

@@ -6,25 +6,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from regard.checkpoint import Existing
 from regard.cli import options
 from regard.cli.completion import recipe_names
 from regard.cli.console import INTERRUPTED, MISTAKE, LastingConsole, before_first_step, many, ready, reported
 from regard.cli.lines import print_line, program
 from regard.cli.options import all_kinds
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe
     from regard.report.run import Outcome
     from regard.report.samples import Sample
     from regard.training.extractor import Start
-    from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.run import Run
 
@@ -62,8 +62,24 @@ def train(
     ],
     settings: options.Settings = None,
     out: Annotated[Path | None, typer.Option(help="The directory of the run. Default: runs/RECIPE.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in this directory.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this directory.")] = False,
+    existing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="If the directory has a run: refuse (the default), resume or overwrite it, or auto: resume it if this "
+            "command started it, and start it if there is none.",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run: --existing resume.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run: --existing overwrite.")] = False,
+    reschedule: Annotated[
+        bool,
+        typer.Option(
+            "--reschedule",
+            help="With --resume plan.steps=N or plan.epochs=N: the learning rates of the steps that are left are those "
+            "of a run of the new length.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size, memory and time; train nothing.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same model without attention.")] = False,
     seeds: Annotated[
@@ -111,17 +127,19 @@ def train(
       regard train classify data.train=opinions.tsv from=bert/ --seeds 3
       regard train multi30k --download
       regard train dates --resume
+      regard train dates --resume plan.steps=2000 --reschedule
+      regard train dates --existing auto
       regard train sounds --dry-run
       torchrun --nproc-per-node 2 -m regard train dates
     """
-    if resume and overwrite:
-        raise UserError("--resume and --overwrite: a run can be resumed or replaced, not both; give one.")
+    what = _existing(existing, resume, overwrite)
+    if reschedule and what not in ("resume", "auto"):
+        raise UserError("--reschedule: changes the length of a run that is resumed; add --resume.")
     if baseline and seeds > 1:
         raise UserError(f"--baseline and --seeds {seeds}: give one of them; regard ladder compares models with seeds.")
     flags = {"seed": seed, "device": device, "precision": precision, "batch_tokens": batch_tokens}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
     place = out or Path("runs") / recipe
-    existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
     extra = ["--baseline"] * baseline + (["--seeds", str(seeds)] if seeds > 1 else [])
     again = shlex.join(["train", recipe, "--resume", *extra, "--out", str(place)])
     stored = _first_seed(place) if seeds > 1 else place  # the run whose recipe is resumed
@@ -131,18 +149,30 @@ def train(
         from regard.training.parallel import join_ranks
     with join_ranks() as ranks, _one_message(ranks):
         with before_first_step(console, place):
-            chosen, init = _planned(recipe, given, stored if resume else None, download, ranks, console)
+            chosen, init = _planned(recipe, given, stored if what == "resume" else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
             return
         me = f"torchrun --nproc-per-node {ranks.local_count} -m regard" if ranks.several else program()
-        jobs = {recipe: Job(chosen, place, existing, init, f"{me} {again}")}
+        jobs = {recipe: Job(chosen, place, what, init, f"{me} {again}", reschedule)}
         if baseline:
             jobs["no attention"] = _baseline(jobs[recipe])
         if seeds > 1:
             jobs = _seeded(jobs[recipe], seeds)
         outcomes = [_carry_out(name, job, ranks, console) for name, job in jobs.items()]
         _conclude([outcome for outcome in outcomes if outcome], place, seeds, console, json)
+
+
+def _existing(stated: str | None, resume: bool, overwrite: bool) -> Existing:
+    """What is to be done if the directory has a run, by --existing, --resume and --overwrite."""
+    known = get_args(Existing)
+    flags = [name for name, given in (("resume", resume), ("overwrite", overwrite)) if given]
+    if len({*flags, *filter(None, [stated])}) > 1:
+        given = " and ".join([*(f"--{name}" for name in flags), *([f"--existing {stated}"] if stated else [])])
+        raise UserError(f"{given}: one of them says what to do with a run that is there; give one.")
+    if stated and stated not in known:
+        raise UserError(f"--existing {stated}: no such choice.{nearest(stated, known)}")
+    return cast(Existing, stated or (flags or ["refuse"])[0])
 
 
 def _planned(
@@ -209,9 +239,10 @@ class Job:
 
     recipe: "Recipe"
     out: Path
-    existing: "Existing"
+    existing: Existing
     init: "Start | None"
     again: str  # the command that resumes it
+    reschedule: bool
 
 
 def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: Console, json: bool) -> None:
@@ -271,7 +302,7 @@ def _baseline(job: Job) -> Job:
         raise UserError(f"--baseline: {why}; leave it out, or compare families with: regard ladder")
     plain = replace(recipe, model=with_vocabularies(config))
     fresh = job.existing == "resume" and not is_run(out)  # it had not come to its first step
-    return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)
+    return replace(job, recipe=plain, out=out, existing="overwrite" if fresh else job.existing, init=None)
 
 
 def _first_seed(place: Path) -> Path:
@@ -305,8 +336,8 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
 
     with before_first_step(console, job.out):
         with reported(name, console) as report:
-            run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
-        if job.init is not None:
+            run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report, job.reschedule)
+        if job.init is not None and not run.resumed:
             console.out(f"from={job.init.path}: {_taken(run, job.init)}", highlight=False)
             if isinstance(job.init, WarmStart) and job.init.finetune:
                 batch = f"plan.batch_tokens={run.recipe.plan.batch_tokens}"  # a small file has smaller batches

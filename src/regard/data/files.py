@@ -60,6 +60,13 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
     return (line.removesuffix("\n").removesuffix("\r") for line in _decoded(path))
 
 
+def split_paths(paths: str | Path) -> list[str]:
+    """The paths of a setting: two or more of parallel files "src.txt,tgt.txt", else one, which may contain a comma."""
+    if os.path.exists(os.path.expanduser(paths)):
+        return [str(paths)]
+    return [path.strip() for path in str(paths).split(",")]
+
+
 def hash_text(text: str) -> int:
     """Return the SHA-256 of a text as a number, which decides the part of a corpus that the text belongs to."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest())

@@ -7,7 +7,6 @@ texts: the same files always give the same parts, in any order of their lines.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -32,7 +31,16 @@ from regard.data.example import (
     Text,
     Tokens,
 )
-from regard.data.files import JoinedPairs, find_data, hash_text, iterate_lines, open_parallel, read_parallel, read_text
+from regard.data.files import (
+    JoinedPairs,
+    find_data,
+    hash_text,
+    iterate_lines,
+    open_parallel,
+    read_parallel,
+    read_text,
+    split_paths,
+)
 from regard.data.tables import has_names, read_table, table_warnings
 from regard.errors import UserError
 
@@ -239,8 +247,8 @@ def read_pairs(path: str | Path, source: str = "", target: str = "") -> list[Pai
 
     `source` and `target` name the columns of a table. Parallel files give one pair per line.
     """
-    names = str(path).split(",")
-    if len(names) == 1 or os.path.exists(os.path.expanduser(path)):  # a file name may contain a comma
+    names = split_paths(path)
+    if len(names) == 1:
         rows = read_table(path, {"source": source, "target": target})
         return [Pair(row["source"].strip(), row["target"].strip()) for _, row in rows]
     if len(names) != 2:
@@ -250,9 +258,9 @@ def read_pairs(path: str | Path, source: str = "", target: str = "") -> list[Pai
             found = f"data.{key}={column}: {path} are two parallel files, which have no columns"
             raise UserError(f"{found}; leave data.{key} out, or give one .csv, .tsv or .jsonl file.")
     for name in names:
-        if has_names(name.strip()):
-            raise UserError(f"{name.strip()}: a table is no parallel file; give one table with both columns.")
-    return read_parallel(names[0].strip(), names[1].strip())
+        if has_names(name):
+            raise UserError(f"{name}: a table is no parallel file; give one table with both columns.")
+    return read_parallel(*names)
 
 
 def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -315,7 +323,7 @@ def load_files(
         parts[name] = [one for one in examples if _complete(one, columns)]
         if not parts[name]:
             raise UserError(f"data.{name}={path}: no complete example; give a file with at least one.")
-        if columns and os.path.exists(os.path.expanduser(path)):  # not two parallel files
+        if columns and len(split_paths(path)) == 1:
             warnings += table_warnings(path, columns)
         if left := len(examples) - len(parts[name]):
             lacking = f"{left} of {len(examples)} examples have no {' or no '.join(columns)} and are left out"

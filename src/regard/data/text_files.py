@@ -201,6 +201,17 @@ def _piece_end(data: bytes) -> int:
     return len(data) - last
 
 
+def contents_sha256(path: str | Path) -> str:
+    """The SHA-256 of what is in a file, unpacked. Of a large text that was read before, the cache has it."""
+    path, found = Path(os.path.expanduser(path)), hashlib.sha256()
+    with opened(path) as file:
+        if (status := os.fstat(file.fileno())).st_size > PIECE and (entry := _read_entry(_cache_entry(path), status)):
+            return str(entry.get("sha256") or Path(str(entry["text"])).stem)
+        while data := file.read(PIECE):
+            found.update(data)
+    return found.hexdigest()
+
+
 # -- what is known of a file, in the cache ----------------------------------------------------------------------------
 
 

@@ -160,7 +160,7 @@ def ngrams(model: Loaded) -> Found | None:
         return None
     if model.recipe is None:
         raise UserError(f"{model.path}: a checkpoint has no data to take n-grams from; give a run of regard train.")
-    texts = [example.text for example in model.recipe.data.load().valid[:TEXTS]]
+    texts = [example.text for example in model.corpus().valid[:TEXTS]]
     found = strongest_ngrams(model, texts, NGRAMS)
     module: Any = model.module
     with torch.no_grad():  # above the filters the network is linear: this is the weight of each filter for each output

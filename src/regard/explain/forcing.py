@@ -173,7 +173,7 @@ def _given_runs(options: ForcingOptions) -> tuple[dict[str, list[Exposure]], lis
         model = load(path, "cpu")
         if model.recipe is None or not model.module.config.causal:
             raise UserError(f"{path}: {model.kind} is not a run that generates text; give a run of regard train.")
-        examples: Sequence[Any] = model.recipe.data.load().valid[: options.count]
+        examples: Sequence[Any] = model.corpus().valid[: options.count]
         if not examples:
             raise UserError(f"{path}: its data has no validation examples to measure; give another run.")
         batches = [*evaluation_batches(model, examples, BATCH_TOKENS)]

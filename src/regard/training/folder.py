@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
-from regard.checkpoint import Content, check_steps, read_pointer, save_step, truncate_after
+from regard.checkpoint import Content, Existing, check_steps, read_pointer, save_step, truncate_after
 from regard.config import Kinds, to_json
 from regard.errors import UserError
 from regard.file_io import (
@@ -31,11 +31,9 @@ from regard.file_io import (
 from regard.models import Model
 from regard.objectives.objective import Trainer
 from regard.recipes import Recipe
-from regard.stored import MODEL, TRAINER, WEIGHTS, load_weights, recipe_json, stored_recipe, stored_training
+from regard.stored import MODEL, TRAINER, WEIGHTS, load_weights, stored, stored_training
 from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
-
-Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
 TUNED = "tuned"  # in the directory of a classifier: the run of its language model, see `regard.training.tuning`
 FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of a run, besides its steps
@@ -62,11 +60,12 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
     if is_run(out) and existing == "refuse":
         raise UserError(
             f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out "
-            '(in Python: existing="resume", existing="overwrite", or another directory).'
+            '(in Python: existing="resume", existing="overwrite", or another directory). A command that is repeated '
+            "after a failure has --existing auto."
         )
     if is_run(out) and existing == "overwrite":
         try:
-            stored_recipe(out, kinds)
+            stored(out, kinds)
         except UserError as error:
             cure = "it is not overwritten; delete it yourself, or choose another --out"
             raise UserError(f"{out}: its recipe.json is not that of a run ({error}); {cure}.") from error
@@ -77,38 +76,52 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
         raise UserError(f"{out}: holds no run to resume; leave out --resume (in Python: existing) to start one.")
-    if existing == "resume" and read_pointer(out, "latest") is None:
+    if is_run(out) and existing in ("resume", "auto") and read_pointer(out, "latest") is None:
         cure = 'start it again with --overwrite (in Python: existing="overwrite")'
         raise UserError(f"{out}: the run has no saved step to resume from; {cure}.")
 
 
-def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> Recipe:
+def resumed_recipe(
+    out: Path, given: Recipe | None, kinds: Kinds, repeated: bool = False, reschedule: bool = False
+) -> Recipe:
     """The recipe of a run that is resumed; refuses other settings than the run was started with.
 
-    Settings that only the first weights depend on are those of the run, whatever the given recipe has.
+    Without a given recipe it is the stored one. With `repeated`, the given recipe is that of the command which started
+    the run, before anything followed from the data. Settings that only the first weights depend on are those of the
+    run, whatever the given recipe has. `reschedule` allows another length where the learning rate depends on it.
     """
-    stored = stored_recipe(out, kinds)
-    for plain in [without_metrics(recipe, needs, kinds) for needs in ABSENT]:
-        if (stored.metrics, stored.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
-            recipe = plain
-    was, now = (_flatten(to_json(each, kinds)) for each in (stored, recipe))
-    counts = recipe.objective.learns_by == "counts"
-    follows = recipe.plan.epochs is not None  # plan.steps follows from plan.epochs
-    any_length = not depends_on_steps(recipe.plan) and not counts
-    first = stored.model.first_weights
+    run = stored(out, kinds)
+    if given is None:
+        return run.recipe
+    asked = run.asked if repeated else None
+    before = asked or run.recipe
+    for plain in [] if asked else [without_metrics(given, needs, kinds) for needs in ABSENT]:
+        if (before.metrics, before.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
+            given = plain
+    was, now = (_flatten(to_json(each, kinds)) for each in (before, given))
+    counts = given.objective.learns_by == "counts"
+    follows = given.plan.epochs is not None  # plan.steps follows from plan.epochs
+    any_length = (reschedule or not depends_on_steps(given.plan)) and not counts
+    first = before.model.first_weights
     free = (*FREE, *(["plan.steps"] if follows or any_length else []), *(["plan.epochs"] if any_length else []))
-    free = (*free, *(f"model.{name}" for name in first))
-    for name in was | now:
-        if name not in free and was.get(name) != now.get(name):
-            started, given = (_format(each.get(name, "")) for each in (was, now))
-            same = f"{name}={started}" if started else "the recipe it was started with"
-            cure = f"resume with {same}, or choose another --out"
-            if name in ("plan.steps", "plan.epochs") and not counts:
-                cure = f"the learning rate depends on it; to train longer, start another run: from={out} --out NEW"
-            raise UserError(
-                f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; {cure}."
+    # Files are compared by their contents when they are read; those of an earlier version by the batches of training.
+    free = (*free, *(f"model.{name}" for name in first), *(run.files or ["data.train"]))
+    changed = {name for name in was | now if was.get(name) != now.get(name)}
+    for name in sorted(changed - {*free}, key=[*was, *now].index):
+        started, new = (_format(each.get(name, "")) for each in (was, now))
+        same = f"{name}={started}" if started else "the recipe it was started with"
+        cure = f"resume with {same}, or choose another --out"
+        if name in ("plan.steps", "plan.epochs") and not counts:
+            cure = (
+                "the learning rate depends on it; add --reschedule (in Python: reschedule=True), and the steps that "
+                f"are left have the rates of the new length; or start another run: from={out} --out NEW"
             )
-    return replace(recipe, model=replace(recipe.model, **{name: getattr(stored.model, name) for name in first}))
+        raise UserError(f"{name}={new}: the run in {out} was started with {started or 'no such setting'}; {cure}.")
+    if asked:
+        plan = {name: value for name, value in vars(given.plan).items() if f"plan.{name}" in changed}
+        about = {"name": given.name, "title": given.title, "data": given.data}
+        given = replace(run.recipe, **about, plan=replace(run.recipe.plan, **plan))
+    return replace(given, model=replace(given.model, **{name: getattr(run.recipe.model, name) for name in first}))
 
 
 def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:
@@ -158,11 +171,11 @@ def make_folder(out: Path) -> None:
         raise UserError(f"{out}: cannot be made: {error.strerror}; choose another --out.") from error
 
 
-def open_run(out: Path, recipe: Recipe, state: "RunState", kinds: Kinds) -> None:
-    """Write the recipe of a run whose state is saved, and remove later lines from its log."""
+def open_run(out: Path, recipe: dict[str, Any], state: "RunState") -> None:
+    """Write the recipe of a run whose state is saved, as JSON, and remove later lines from its log."""
     for name in FILES:
         remove_leftovers(out / name)
-    write_json(out / "recipe.json", recipe_json(recipe, kinds))
+    write_json(out / "recipe.json", recipe)
     truncate_after(out / "metrics.jsonl", state.step, state.evaluated)
 
 

@@ -16,8 +16,9 @@ from typing import cast
 
 import torch
 
-from regard.checkpoint import format_of, read_pointer, resolve, set_pointer
+from regard.checkpoint import Existing, format_of, read_pointer, resolve, set_pointer
 from regard.config import Kinds
+from regard.data.run_files import located, moved, run_files
 from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
@@ -26,18 +27,16 @@ from regard.file_io import append_line, check_finite
 from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
-from regard.recipes import Recipe, with_kinds
-from regard.stored import stored_recipe
+from regard.recipes import Plan, Recipe, with_kinds
+from regard.stored import recipe_json, stored
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
 from regard.training.extractor import Start
 from regard.training.folder import (
     TUNED,
-    Existing,
     RunState,
     check_batches,
     check_folder,
-    check_same,
     clear,
     is_run,
     lock_run,
@@ -45,11 +44,12 @@ from regard.training.folder import (
     open_run,
     read_state,
     restore,
+    resumed_recipe,
     save,
 )
 from regard.training.interrupt import SignalGuard
 from regard.training.loop import GradientTrainer, require_finite
-from regard.training.optim import place_in_schedule
+from regard.training.optim import depends_on_steps, place_in_schedule, rate_at
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import Prepared, prepare
 from regard.training.tuning import tuned_start, tuning_minutes, tuning_recipe
@@ -62,7 +62,8 @@ MOST_GROWTH = 10  # a trainer of word vectors has diverged if its loss is above 
 class Run:
     """Iteration trains the model and yields events. Mistakes in the settings raise an error in the constructor.
 
-    `existing` is what to do if `out` has a run already; without a recipe, a resumed run uses the stored one. `init`
+    `existing` is what to do if `out` has a run already; without a recipe, a resumed run uses the stored one, and with
+    "auto" it is resumed by the arguments that started it. `reschedule` lets a resumed run have another length. `init`
     (from `warm_start_from` another run or a public checkpoint) has the first weights, with the model's settings and the
     tokenizers. A second iteration continues the first. Several `ranks` iterate, evaluate and save together; only the
     first writes. `kinds` adds a user's own tables to `regard.recipes.KINDS`. `report` is called while a large text is
@@ -80,40 +81,50 @@ class Run:
         ranks: Ranks = ALONE,
         kinds: Kinds | None = None,
         report: Report | None = None,
+        reschedule: bool = False,
     ) -> None:
         self.kinds = kinds = with_kinds(kinds)
-        out = Path(out)
+        out, asked = Path(out), recipe
         check_folder(out, existing, kinds)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
                 pass
-        before = None
-        if existing == "resume":
-            if init:
+        before, run = None, None
+        self.resumed = existing == "resume" or (existing == "auto" and is_run(out))
+        if self.resumed:
+            if init and existing == "resume":
                 cure = "leave out from= or --resume (in Python: init or existing)"
                 raise UserError(f"{out}: a run that is resumed has weights already; {cure}.")
-            recipe = recipe or stored_recipe(out, kinds)
-            recipe = check_same(out, recipe, kinds)
+            run, init = stored(out, kinds), None
+            recipe = resumed_recipe(out, recipe, kinds, existing == "auto", reschedule)
             before = resolve(out, ("latest",))
+        elif reschedule:
+            raise UserError(f"{out}: --reschedule (in Python: reschedule) is for a run that is resumed; leave it out.")
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
         self._stage = "2 of 2" if recipe.plan.tune_lm else ""  # for messages
         self._tuning = self._first_stage(recipe, out, before, init, ranks, report) if recipe.plan.tune_lm else None
         if self._tuning is not None and before is None:
             init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
-        self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
+        self.recipe, self.out, self.ranks = recipe, out, ranks
+        self._existing: Existing = "overwrite" if existing == "overwrite" else "refuse"  # for a run that is new
         self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
         self.transfer: Transfer | None = None  # what a warm start loaded
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
-        self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
+        data = located(recipe.data, run.files) if run else recipe.data
+        self.prepared = prepare(replace(recipe, data=data, plan=plan), before, init, kinds, report, ranks=ranks.count)
+        # Those of an earlier version have no digests.
+        self._files = moved(run.files, recipe.data, data) if run and run.files else run_files(recipe.data)
         chosen = self.prepared.recipe  # with the settings of `init`
         # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has; a small file that
         # a model is fine-tuned on has smaller batches
         found = {name: getattr(chosen.plan, name) for name in ("steps", "select", "batch_tokens")}
         plan = replace(recipe.plan, **found)
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan, metrics=chosen.metrics)
+        self._asked = (run and run.asked) or asked or recipe
+        self._rescheduled = _rescheduled(run.recipe.plan, plan, int(before.name)) if run and before else ()
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks, self._passed)
@@ -150,8 +161,9 @@ class Run:
         elif int(before.name):
             return None
         else:
-            first = stored_recipe(out / TUNED, self.kinds)
-            first = replace(first, plan=replace(first.plan, minutes=tuning_minutes(recipe.plan)))
+            first = stored(out / TUNED, self.kinds).recipe
+            plan = replace(first.plan, minutes=tuning_minutes(recipe.plan))
+            first = replace(first, data=replace(first.data, of=recipe.data), plan=plan)
             tuning = Run(first, out / TUNED, "resume", None, ranks, self.kinds, report)
         tuning._stage = "language model, 1 of 2"
         return tuning
@@ -216,7 +228,7 @@ class Run:
         elif read_pointer(self._folder, "latest") != f"{self.saved:06d}":
             raise UserError(f"{self.out}: another process has trained this run meanwhile; start again with --resume.")
         events: list[Event] = [self._save()] if new else []
-        open_run(self._folder, self.recipe, self.state, self.kinds)
+        open_run(self._folder, recipe_json(self.recipe, self.kinds, self._asked, self._files), self.state)
         best = self.state.best_step
         if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
             set_pointer(self._folder, "best", best)  # the process was killed between the two
@@ -391,7 +403,7 @@ class Run:
             epoch=len(prepared.batches),
             ranks=self.ranks.count,
             over=self._stop_reason(),
-            warnings=prepared.warnings,
+            warnings=(*prepared.warnings, *self._rescheduled),
             counts=self.recipe.objective.learns_by == "counts",
             vectors=self._vectors,
             known=next((text.known for text in prepared.fields.values() if isinstance(text, SpelledText)), None),
@@ -415,3 +427,15 @@ class Run:
         if self.ranks.first:
             append_line(self._folder / "metrics.jsonl", progress.line)
         return progress
+
+
+def _rescheduled(before: Plan, plan: Plan, step: int) -> tuple[str, ...]:
+    """A warning about the learning rate of a run that has another length since it was resumed at this step."""
+    if plan.steps == before.steps or not depends_on_steps(plan):
+        return ()
+    if plan.steps < step:
+        raise UserError(f"plan.steps={plan.steps}: the run has made {step} steps already; give {step} or more.")
+    rates = [rate_at(one, step, 1) / one.rate for one in (before, plan)]
+    now = f"the learning rate of the next step is {rates[1]:.1%} of plan.rate, and would have been {rates[0]:.1%}"
+    why = "the steps before it had the rates of the former length, so the result is not that of a run of this length"
+    return (f"plan.steps={plan.steps}, {before.steps} before: {now}; {why}.",)

@@ -24,7 +24,7 @@ from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.data.vector_files import write_vectors
 from regard.data.words import first_word, vocabulary
 from regard.errors import UserError, nearest
-from regard.file_io import as_user_error, check_finite, remove, temporary_path, write_file, write_json
+from regard.file_io import as_user_error, check_finite, read_object, remove, temporary_path, write_file, write_json
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
@@ -37,6 +37,7 @@ from regard.tasks import task_of
 from regard.verbs.embedding import own_pooling
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files, sentence_settings
+from regard.version import __version__
 
 TOOLS = ("transformers", "sentence-transformers", "ctranslate2", "elmo", "word2vec", "glove")
 # One of these pairs of files is in every directory that we write.
@@ -59,7 +60,8 @@ GENERATION_SETTINGS = (  # settings of generation that older checkpoints keep in
     *("bad_words_ids", "num_beams", "max_length", "min_length", "length_penalty", "early_stopping"),
     *("no_repeat_ngram_size", "do_sample", "temperature", "top_k", "top_p"),
 )
-STALE = ("dtype", "torch_dtype", "transformers_version", "auto_map", "_name_or_path")  # about the files read
+VERSION = "regard_version"  # the setting of a directory that says which version wrote it
+STALE = (VERSION, "dtype", "torch_dtype", "transformers_version", "auto_map", "_name_or_path")  # about the files read
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ def export(
                 kind = _to_sentence_transformers(model, folder)
             case _:
                 kind = _to_transformers(model, folder)
+        for place in filter(Path.is_file, (folder / "config.json", folder / OPTIONS)):
+            write_json(place, {**read_object(place), VERSION: __version__})
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
         assert WRITTEN.issuperset(files), f"the table WRITTEN lacks some of {files}"
         left_out = _left_out(model, files)

@@ -16,10 +16,12 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
+from regard.data.example import Corpus
 from regard.data.fields import Field, LabelField, NumberField, NumbersField, TagsField, TextField, in_direction
 from regard.data.flat import Row, Values
 from regard.data.joined import ChoiceField, JoinedText, JoinsParts, inputs_of
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
+from regard.data.run_files import RunFiles, located
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SPECIALS, Tokenizer, check_vocab, word_tokenizer
 from regard.data.vector_files import read_vectors
@@ -37,7 +39,7 @@ from regard.pretrained.hub import resolve_hub_path
 from regard.pretrained.public_heads import TASK, label_names
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import intercepted
-from regard.stored import load_model, read_fields, stored_recipe
+from regard.stored import load_model, read_fields, stored
 from regard.tasks import TASKS, Task, fits, task_of
 from regard.verbs.numbers import Inputs
 from regard.verbs.pooling import transformer_folder
@@ -93,6 +95,7 @@ class Loaded:
     own: nn.Module | None = field(default=None, repr=False)  # what its objective trains beside it, during a run
     long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
     warnings: tuple[str, ...] = ()  # what was left out of the file
+    files: RunFiles = field(default_factory=dict, repr=False)  # that the data of its run names
     given_task: Task | None = None  # the task of a public checkpoint, if its head does not tell, see `of_pairs`
 
     @cached_property
@@ -166,12 +169,18 @@ class Loaded:
             raise UserError(f"--split {split}: no such part.{nearest(split, SPLITS)}")
         if self.recipe is None:
             raise UserError(f"{self.path}: a public checkpoint comes without data; give --data FILE.")
-        corpus = self.recipe.data.load()
+        corpus = self.corpus()
         name = split or ("test" if corpus.test else "valid")
         found: Sequence[Any] = getattr(corpus, name)
         if not found:
             raise UserError(f"--split {name}: {self.recipe.name} has no such examples; give --data FILE.")
         return name, found
+
+    def corpus(self) -> Corpus:
+        """The data of its run, read from where its files are now."""
+        assert self.recipe is not None, "a public checkpoint comes without data"
+        corpus: Corpus = located(self.recipe.data, self.files).load()
+        return corpus
 
     def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:
         """The fields of each example as arrays; texts and sequences are truncated to `longest` places."""
@@ -462,10 +471,9 @@ def _load_step(path: Path, kinds: Kinds, folder: Path) -> Loaded:
     """The model of a step of a run; `path` is what the user named, the run or the step."""
     if not folder.name.isdecimal():
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
-    recipe = stored_recipe(run_of(folder), kinds)
-    module = load_model(folder, kinds)
-    fields = read_fields(folder, find_task(recipe, kinds), module.config)
-    return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
+    run, module = stored(run_of(folder), kinds), load_model(folder, kinds)
+    fields, step = read_fields(folder, find_task(run.recipe, kinds), module.config), int(folder.name)
+    return Loaded(path, module, torch.device("cpu"), fields, run.recipe, step, kinds=kinds, files=run.files)
 
 
 def _load_vectors(path: Path) -> Loaded:

@@ -24,7 +24,6 @@ from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
 from regard.training.extractor import Start
-from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log
 from regard.training.loop import Diverged
 from regard.training.prepare import prepare
@@ -88,8 +87,7 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
         return found
     if not all("training" in line for line in evaluations(read_log(cell.out))):
         raise UserError(f"{cell.out}: its log has no time of training; remove it or choose another --out.")
-    resumed = is_run(cell.out)
-    run = Run(cell.recipe, cell.out, "resume" if resumed else "overwrite", None if resumed else cell.start)
+    run = Run(cell.recipe, cell.out, "auto", cell.start)
     finished = follow(run)
     found = {"cell": cell.name, "seed": cell.seed, **_evaluate_best(cell, run), "seconds": finished.seconds}
     found |= {"beam": cell.beam, "format": FORMAT, "recipe": to_json(cell.recipe, KINDS)}

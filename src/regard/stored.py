@@ -37,6 +37,7 @@ class Stored:
     recipe: Recipe  # what is trained, with what followed from the data and from the model of from=
     asked: Recipe | None  # as the command that started the run said it; None: an earlier version has not stored it
     files: RunFiles  # that the data names
+    version: str | None  # which wrote it; None: an earlier one, which did not say so
 
 
 def recipe_json(recipe: Recipe, kinds: Kinds, asked: Recipe | None = None, files: RunFiles = {}) -> dict[str, Any]:  # noqa: B006
@@ -55,7 +56,8 @@ def stored(run: Path, kinds: Kinds = KINDS) -> Stored:
     recipe, asked = from_json(content, kinds), about["asked"] and from_json(about["asked"], kinds)
     if not isinstance(recipe, Recipe) or not isinstance(asked, Recipe | None):
         raise UserError(f"{path}: not a recipe; restore the file or start another run.")
-    return Stored(recipe, asked, files_from_json(about["files"] or {}, path))
+    written_by = None if about["version"] is None else str(about["version"])
+    return Stored(recipe, asked, files_from_json(about["files"] or {}, path), written_by)
 
 
 def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:

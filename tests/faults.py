@@ -36,6 +36,21 @@ class Fault:
 
 
 FAULTS = (
+    # -- runs of earlier formats
+    Fault(
+        "a node is changed before those in it",
+        "migrations._change",
+        "reversed(list(_nodes(content, place)))",
+        "list(_nodes(content, place))",
+        "training/test_migrations.py",
+    ),
+    Fault(
+        "a model of a user's own is migrated as one of ours",
+        "stored._own",
+        "kind is not KINDS[table].get(name)",
+        "name not in KINDS[table]",
+        "training/test_migrations.py",
+    ),
     # -- pre-training and fine-tuning
     Fault(
         "masked models do not read segments",

@@ -263,7 +263,7 @@ def test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field(rec
         changed = {name: one for name, one in tensors.items() if value is not None or not name.startswith(start)}
         _tamper(out, "training/trainer.safetensors", save(changed if value is None else {**changed, start: value}))
         with pytest.raises(UserError, match=rf"000004/training/trainer\.safetensors: {message}"):
-            restore(resolve(out, ("latest",)), trainer)
+            restore(resolve(out, ("latest",)), trainer, made.objective)
     with pytest.raises(UserError, match=r"trainer\.safetensors: elsewhere is 1"):
         Run(made, out, "resume")
 

@@ -154,7 +154,8 @@ def own_module(model: Loaded) -> nn.Module | None:
     own: nn.Module | None = model.recipe.objective.modules(model.module, model.fields)
     if own is not None:
         step = model.path / "steps" / f"{model.step:06d}"
-        tensors = stored_training(step if step.is_dir() else model.path)  # the path of a run, or of a step
+        step = step if step.is_dir() else model.path  # the path of a run, or of a step
+        tensors = stored_training(step, model.recipe.objective, model.kinds)
         own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
     return own and own.to(next(model.module.parameters())).eval()
 

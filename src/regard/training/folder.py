@@ -30,7 +30,7 @@ from regard.file_io import (
 )
 from regard.models import Model
 from regard.objectives.objective import Trainer
-from regard.recipes import Recipe
+from regard.recipes import KINDS, Recipe
 from regard.stored import MODEL, TRAINER, WEIGHTS, load_weights, stored, stored_training
 from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
@@ -221,10 +221,10 @@ def save(run: Path, state: RunState, prepared: Prepared, model: Model, training:
     return save_step(run, state.step, files, prepared.recipe.plan.keep)
 
 
-def restore(folder: Path, trainer: Trainer) -> None:
-    """Restore the model and the trainer that `save` wrote."""
-    load_weights(trainer.model, folder)
-    state = stored_training(folder)
+def restore(folder: Path, trainer: Trainer, objective: Any, kinds: Kinds = KINDS) -> None:
+    """Restore the model and the trainer that `save` wrote for this objective."""
+    load_weights(trainer.model, folder, kinds)
+    state = stored_training(folder, objective, kinds)
     try:
         trainer.restore(state, int(folder.name))
     except UserError as error:

@@ -132,7 +132,7 @@ class Run:
             if before:
                 self.state = read_state(before)
                 check_batches(out, plan.accumulate, ranks.count, self.state.batches)
-                restore(before, self.trainer)
+                restore(before, self.trainer, recipe.objective, kinds)
                 if self.state.data != stored_digest(self.prepared.batches, format_of(before)):
                     changed = "the training data is not what the run was started with"
                     raise UserError(f"{out}: {changed}; restore it to resume.")

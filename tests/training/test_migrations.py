@@ -425,6 +425,16 @@ def test_the_places_of_models() -> None:
     assert list(places(mine)) == [("", mine)]  # how it names the weights of a model inside, only the user knows
 
 
+def test_weights_beside_the_model_that_do_not_fit_are_named(kept: Kept) -> None:
+    run, _ = kept("electra")
+    _rename_weights(run, lambda name: name, lambda place: place.replace("objective/project.", "objective/projection."))
+    for step in run.glob("steps/*"):
+        _sign(step)
+    model = regard.load(run, device="cpu")
+    with pytest.raises(UserError, match=r"training/trainer\.safetensors: objective/project\.bias is absent, but the m"):
+        evaluate(model, list(model.examples()[1]), ("loss",))
+
+
 # -- parts of a user's own --------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from regard.decode.beam_search import check_size
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
-from regard.stored import stored_training
+from regard.stored import TRAINER, check_weights, stored_training
 from regard.tasks import Task
 from regard.training.folder import RunState
 from regard.training.loop import OWN
@@ -156,7 +156,9 @@ def own_module(model: Loaded) -> nn.Module | None:
         step = model.path / "steps" / f"{model.step:06d}"
         step = step if step.is_dir() else model.path  # the path of a run, or of a step
         tensors = stored_training(step, model.recipe.objective, model.kinds)
-        own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
+        found = {name: value for name, value in tensors.items() if name.startswith(OWN)}
+        check_weights({f"{OWN}{name}": value for name, value in own.state_dict().items()}, found, step / TRAINER)
+        own.load_state_dict({name.removeprefix(OWN): value for name, value in found.items()})
     return own and own.to(next(model.module.parameters())).eval()
 
 

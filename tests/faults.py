@@ -51,6 +51,13 @@ FAULTS = (
         "name not in KINDS[table]",
         "training/test_migrations.py",
     ),
+    Fault(
+        "an optimiser finds a shared weight by one of its names only",
+        "by_first_names",
+        "names.get(name, name)",
+        "name",
+        "training/test_migrations.py",
+    ),
     # -- pre-training and fine-tuning
     Fault(
         "masked models do not read segments",

@@ -425,6 +425,23 @@ def test_the_places_of_models() -> None:
     assert list(places(mine)) == [("", mine)]  # how it names the weights of a model inside, only the user knows
 
 
+def test_a_shared_weight_that_was_stored_by_its_other_name_is_resumed(kept: Kept) -> None:
+    """The optimiser stores a weight by the first of its names, and the order of the layers may change."""
+    run, expected = kept("text-both")
+    shared = ("embedding.", "readout_.")
+
+    def other(place: str) -> str:
+        return place.replace(".onward.", ".returning.") if place.split(".onward.")[-1].startswith(shared) else place
+
+    _rename_weights(run, lambda name: name, other)
+    for step in run.glob("steps/*"):
+        assert "optimizer/model.returning.embedding.weight/exp_avg" in load_tensors(
+            step / "training/trainer.safetensors"
+        )
+        _sign(step)
+    _check_resumed(run, expected)
+
+
 def test_weights_beside_the_model_that_do_not_fit_are_named(kept: Kept) -> None:
     run, _ = kept("electra")
     _rename_weights(run, lambda name: name, lambda place: place.replace("objective/project.", "objective/projection."))

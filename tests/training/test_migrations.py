@@ -72,6 +72,11 @@ def test_a_cell_of_a_ladder_with_the_default_is_read(place: Path) -> None:
     assert measure(cell, lambda run: pytest.fail("it is finished"))["curve"] == []
 
 
+def test_a_run_that_used_the_setting_is_replaced_if_the_user_says_so(place: Path) -> None:
+    list(Run(stored_recipe(Path("plain")), Path("zeros"), "overwrite"))
+    assert read_json(Path("zeros/recipe.json"))["format"] == FORMAT
+
+
 def test_a_run_that_used_the_setting_is_refused(place: Path) -> None:
     dropped = r"model\.memory_zeros=true: it was dropped with the public directories of Transformer-XL"
     with pytest.raises(UserError, match=rf"zeros/recipe\.json: {dropped}.*; train the model again without it\.$"):

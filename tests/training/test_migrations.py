@@ -72,6 +72,25 @@ def test_a_cell_of_a_ladder_with_the_default_is_read(place: Path) -> None:
     assert measure(cell, lambda run: pytest.fail("it is finished"))["curve"] == []
 
 
+def test_a_cell_of_a_ladder_that_used_the_setting_is_to_be_removed(place: Path) -> None:
+    cell = Cell("transformer-xl", 1, stored_recipe(Path("plain")), place / "cells/transformer-xl")
+    cell.out.parent.mkdir()
+    write_json(cell.result, {"beam": 1, "recipe": read_json(Path("zeros/recipe.json")), "curve": []})
+    with pytest.raises(UserError, match=r"transformer-xl\.json: measured with other settings; remove it or choose ano"):
+        measure(cell, lambda run: pytest.fail("it is finished"))
+
+
+def test_a_result_has_the_recipe_of_the_present_format(place: Path) -> None:
+    """The reports read the recipe of a result, which may lack a setting that is new."""
+    recipe = read_json(Path("plain/recipe.json"))
+    cell = Cell("transformer-xl", 1, stored_recipe(Path("plain")), place / "cells/transformer-xl")
+    cell.out.parent.mkdir()
+    del recipe["format"], recipe["plan"]["compile"]
+    write_json(cell.result, {"beam": 1, "recipe": recipe, "curve": []})
+    found = measure(cell, lambda run: pytest.fail("it is finished"))
+    assert found["recipe"] == to_json(cell.recipe, KINDS)
+
+
 def test_a_run_that_used_the_setting_is_replaced_if_the_user_says_so(place: Path) -> None:
     list(Run(stored_recipe(Path("plain")), Path("zeros"), "overwrite"))
     assert read_json(Path("zeros/recipe.json"))["format"] == FORMAT

@@ -307,8 +307,8 @@ FAULTS = (
     Fault(
         "the results of a probe are read whatever its texts are",
         "Probe.write",
-        "[vars(self), lines]",
-        "vars(self)",
+        "[self.key, lines]",
+        "self.key",
         "cli/test_cli_pretraining.py::test_a_probe_with_other_texts_has_other_results",
     ),
     Fault(

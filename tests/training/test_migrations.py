@@ -28,7 +28,7 @@ from regard.stored import average, stored, stored_config, stored_recipe, stored_
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
 from regard.training.ladder.cells import Cell, measure
-from regard.training.ladder.pretraining import Probe
+from regard.training.ladder.pretraining import Probe, _known_tokenizer
 from regard.training.ladder.quality import evaluations, read_log
 from regard.training.run import Run
 
@@ -564,3 +564,35 @@ class LaterBook(Book):
 @dataclass(frozen=True)
 class LaterProbe(Probe):
     stride: int = 0
+
+
+def test_a_ladder_of_a_version_without_a_setting_is_completed(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokenizer is found, and its probe is that of the folder that is there."""
+    place, expected = kept("ladder-pretraining")
+    before = files_of(place)
+    monkeypatch.setitem(DATA, "book", LaterBook)
+    monkeypatch.setattr(pretraining_recipes, "Book", LaterBook)
+    found = climbed(expected["command"], place)
+    assert not differences(expected["cells"], json.loads(json.dumps(shortened(found))))
+    after = files_of(place)
+    assert {name for name in after if name.startswith(("tokenizer-", "probe-"))} == {
+        name for name in before if name.startswith(("tokenizer-", "probe-"))
+    }
+    assert all(after[name] == content for name, content in before.items() if name.startswith("cells/gpt/"))
+
+
+def test_the_tokenizer_of_a_ladder_is_found_if_its_other_cells_lack_a_setting(kept: Kept) -> None:
+    place, expected = kept("ladder-pretraining")
+    settings = [one for one in expected["command"].split() if one.startswith(("data.", "model."))]
+    (path,) = place.glob("tokenizer-*.json")
+    assert _known_tokenizer([*settings, "objective.sentences=next"], place) == str(path)  # gpt has no such setting
+    assert not _known_tokenizer([*settings, "data.vocab=9"], place)
+    path.unlink()
+    assert not _known_tokenizer(settings, place)
+
+
+def test_a_setting_that_a_later_version_adds_to_the_probe_is_in_its_name_only_if_it_is_changed() -> None:
+    given = {"train": "labels.tsv", "steps": 4}
+    assert Probe(**given).key == vars(Probe(**given))
+    assert LaterProbe(**given).key == Probe(**given).key
+    assert LaterProbe(**given, stride=2).key == {**Probe(**given).key, "stride": 2}

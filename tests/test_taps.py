@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from regard.layers.transformer import Block
 from regard.models import BertConfig, GptConfig
 from regard.readers import edit
 from regard.recording import record, recorded, watch
-from regard.scores import Dot
+from regard.scores import Additive, Dot
 from regard.taps import COLLECTING, INTERCEPTING, RECORDING, collected_layers
 from regard.training.loop import compile_blocks
 
@@ -414,6 +414,75 @@ def test_a_whole_model_without_breaks_is_recorded() -> None:
         assert torch.equal(whole(TOKENS), plain)
     assert tape.names() == expected.names()
     assert all(torch.equal(tape[name], expected[name]) for name in tape)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("recording", [False, True], ids=["plain", "recorded"])
+def test_compiled_blocks_are_trained_with_checkpoints(model: Any, recording: bool) -> None:
+    torch.compiler.reset()
+    model.train()
+    model.features(TOKENS).square().sum().backward()
+    expected = [weight.grad.clone() for weight in model.stack.parameters()]
+    model.zero_grad()
+    for block in model.stack.blocks:
+        block.recomputes = True
+        block.compile(backend="aot_eager")
+    with record(model) if recording else nullcontext() as tape:
+        model.features(TOKENS).square().sum().backward()
+    for weight, wanted in zip(model.stack.parameters(), expected):
+        torch.testing.assert_close(weight.grad, wanted)
+    assert tape is None or [len(reads) for reads in tape.reads.values()] == [1, 1]
+    torch.compiler.reset()
+
+
+@contextmanager
+def compiling(compiled: Any, backend: Callable[[], object]) -> Iterator[threading.Thread]:
+    """Inside this block, another thread compiles the blocks of a model; ``backend`` is called as it compiles."""
+    torch.compiler.reset()
+    started = threading.Event()
+
+    def compiler(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., Any]:
+        started.set()
+        backend()
+        return graph.forward
+
+    def run() -> None:
+        with torch.no_grad():
+            compiled.features(TOKENS)
+
+    for block in compiled.stack.blocks:
+        block.compile(backend=compiler)
+    thread = threading.Thread(target=run)
+    thread.start()
+    started.wait()
+    yield thread
+    thread.join()
+
+
+def test_other_threads_do_as_always_while_one_compiles(model: Any) -> None:
+    """torch.compiler.is_compiling is true in all threads while one compiles."""
+    other, additive, long = copy.deepcopy(model), Attention(Additive(4, 4, 4)), torch.randn(1, 40, 4)
+    trained = copy.deepcopy(model).train()
+    for block in trained.stack.blocks:
+        block.recomputes = True
+
+    def work() -> list[Tensor]:
+        with torch.no_grad(), edit(other, {"*": first_key}), record(other) as tape:
+            found = [*other.layers(TOKENS), *(tape[name] for name in tape)]
+        found.append(additive(long, additive.memory(long)))  # in blocks
+        with edit(trained, {"*": lambda weights: weights.roll(1, -1)}):
+            loss = trained.features(TOKENS).square().sum()
+        trained.zero_grad()
+        loss.backward()
+        return [*found, *(weight.grad.clone() for weight in trained.stack.parameters())]
+
+    alone, ended = work(), threading.Event()
+    with compiling(model, ended.wait):
+        try:
+            together = work()
+        finally:
+            ended.set()
+    assert all(torch.equal(*pair) for pair in zip(alone, together, strict=True))
     torch.compiler.reset()
 
 

@@ -172,7 +172,7 @@ class Attention(nn.Module):
         k_at: Tensor | None = None,
     ) -> Tensor:
         """The attention output (B, ..., Tq, Dv) of the queries (B, ..., Tq, D)."""
-        if INTERCEPTING.open and torch.compiler.is_compiling():
+        if INTERCEPTING.open and torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(self.forward)(q, memory, mask, q_at, k_at)
         if self.watchers or self.current_reader is not None or (INTERCEPTING.open and tap_of(self.number).explicit):
             return self.look(q, memory, mask, q_at, k_at).context
@@ -198,7 +198,7 @@ class Attention(nn.Module):
 
         Whatever a reader returns, keys that the mask forbids are not read.
         """
-        if INTERCEPTING.open and torch.compiler.is_compiling():
+        if INTERCEPTING.open and torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(self.look)(q, memory, mask, q_at, k_at)
         mask = memory.mask_padding(mask)
         memory = memory.zero_padding(mask.keys)
@@ -225,7 +225,7 @@ class Attention(nn.Module):
 
     def _record(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None, k_at: Tensor | None) -> None:
         """Computes the weights of a read by their definition, if the caller records this module."""
-        if torch.compiler.is_compiling():  # whether the caller records is known when the code runs
+        if torch.compiler.is_dynamo_compiling():  # whether the caller records is known when the code runs
             with torch.no_grad():
                 read = weights(self.score, q, k, mask, *default_positions(q, k, q_at, k_at))
             write_tape(read, None if k_at is None else q_at, self.number)
@@ -234,7 +234,7 @@ class Attention(nn.Module):
 
     def _record_weights(self, read: Tensor, at: Tensor | None) -> None:
         """Records weights that are known, at these positions if the keys are in a KV cache."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             write_tape(read, at, self.number)
         elif (recorder := tap_of(self.number).recorder) is not None:
             recorder.record_weights(read, at)

@@ -243,13 +243,13 @@ def inner_layers() -> Iterator[list[Tensor]]:
 
 
 def _collects() -> bool:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return bool(torch.compiler.disable(_collects)())
     return _LAYERS.get() is not None
 
 
 def _append(states: Tensor) -> None:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         torch.compiler.disable(_append)(states)
         return
     layers = _LAYERS.get()

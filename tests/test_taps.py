@@ -5,26 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
-from regard.attention import Attention, MultiHead
+from regard.attention import Attention, MultiHead, weights
 from regard.layers.transformer import Block
 from regard.models import BertConfig, GptConfig
 from regard.readers import edit
-from regard.recording import record, recorded, watch
-from regard.scores import Dot
-from regard.taps import COLLECTING, INTERCEPTING, RECORDING, collected_layers
+from regard.recording import Recorder, record, recorded, watch
+from regard.scores import Additive, Dot
+from regard.taps import COLLECTING, INTERCEPTING, RECORDING, collected_layers, recomputation
 from regard.training.loop import compile_blocks
 
 WIDTH = 8
@@ -180,6 +184,82 @@ def test_blocks_may_end_in_any_order_and_in_another_thread(heads: MultiHead) -> 
         assert torch.equal(heads(x), doubled)
 
 
+def test_a_copied_context_keeps_no_tape_of_a_block_that_ended(heads: MultiHead) -> None:
+    with record(heads) as tape:
+        heads(torch.randn(1, 3, WIDTH))
+        inside = contextvars.copy_context()
+    left = weakref.ref(tape)
+    del tape
+    gc.collect()
+    assert left() is None
+    assert inside is not None
+
+
+def test_collected_layers_end_in_any_order_and_in_another_thread(model: Any) -> None:
+    outer, inner = collected_layers(), collected_layers()
+    first, second = outer.__enter__(), inner.__enter__()
+    copied = contextvars.copy_context()
+    in_a_thread(lambda: outer.__exit__(None, None, None))
+    model.features(TOKENS)
+    assert (len(first), len(second)) == (0, 3)
+    inner.__exit__(None, None, None)
+    with collected_layers():  # so that stacks ask their context
+        copied.run(model.features, TOKENS)
+    assert (len(first), len(second)) == (0, 3)
+
+
+def test_watches_end_in_any_order(heads: MultiHead) -> None:
+    outer, inner = watch(heads), watch(heads)
+    first, second = outer.__enter__(), inner.__enter__()
+    outer.__exit__(None, None, None)
+    heads(torch.randn(1, 3, WIDTH))
+    inner.__exit__(None, None, None)
+    assert (len(first.read), len(second.read)) == (0, 1)
+    assert heads.read.watchers == ()
+
+
+def test_first_recordings_in_several_threads() -> None:
+    """The operators are registered with torch once; a new process has not registered them yet."""
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from regard.taps import register_operators
+start, errors = threading.Barrier(8), []
+
+def register():
+    start.wait()
+    try:
+        register_operators()
+    except BaseException as error:
+        errors.append(error)
+
+threads = [threading.Thread(target=register) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit(str(errors) if errors else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_models_that_are_built_in_a_mode_of_torch_are_recorded() -> None:
+    torch.compiler.reset()
+    with torch.inference_mode():
+        heads = MultiHead(WIDTH, 2).eval()
+    heads.compile(backend="aot_eager")
+    with torch.no_grad(), record(heads) as tape:
+        heads(torch.randn(1, 3, WIDTH))
+    assert len(tape) == 1
+    with FakeTensorMode():
+        fake = MultiHead(WIDTH, 2)
+        with edit(fake, {"*": torch.relu}), record(fake):
+            pass
+    assert type(fake.read.number_tensor) is Tensor
+    torch.compiler.reset()
+
+
 def test_an_error_in_an_edit_leaves_nothing_behind(heads: MultiHead) -> None:
     x = torch.randn(2, 4, WIDTH)
     plain = heads(x)
@@ -211,6 +291,7 @@ import os, sys, threading, torch
 from regard.attention import MultiHead
 from regard.readers import edit
 from regard.recording import record
+from regard.taps import INTERCEPTING, RECORDING
 
 torch.set_num_threads(1)
 heads, x = MultiHead(8, 2).eval(), torch.randn(2, 4, 8)
@@ -233,7 +314,7 @@ with torch.no_grad():
     for _ in range(20):
         child = os.fork()
         if child == 0:  # the other threads are gone, whatever they had open
-            right = torch.equal(heads(x), plain)
+            right = torch.equal(heads(x), plain) and not (INTERCEPTING.open or RECORDING.open)
             with edit(heads, double), record(heads) as tape:
                 right = right and torch.equal(heads(x), edited) and len(tape) == 1
             os._exit(0 if right and torch.equal(heads(x), plain) else 1)
@@ -321,6 +402,57 @@ def test_a_repeated_forward_pass_is_not_edited_later(model: Any) -> None:
         loss.backward()
     for weight, wanted in zip(model.stack.parameters(), expected):
         torch.testing.assert_close(weight.grad, wanted)
+
+
+def test_a_forward_pass_is_repeated_in_each_backward_pass(model: Any) -> None:
+    model.train()
+    for block in model.stack.blocks:
+        block.recomputes = True
+    with edit(model, {"*": lambda weights: weights.roll(1, -1)}):
+        loss = model.features(TOKENS).square().sum()
+    loss.backward(retain_graph=True)
+    once = [weight.grad.clone() for weight in model.stack.parameters()]
+    loss.backward()
+    for weight, wanted in zip(model.stack.parameters(), once):
+        torch.testing.assert_close(weight.grad, 2 * wanted)
+
+
+def test_a_repeated_forward_pass_has_no_edit_of_a_block_that_ended(model: Any) -> None:
+    model.train()
+    for block in model.stack.blocks:
+        block.recomputes = True
+
+    def backward() -> list[Tensor]:
+        model.zero_grad()
+        model.features(TOKENS).square().sum().backward()
+        return [weight.grad.clone() for weight in model.stack.parameters()]
+
+    expected = backward()
+    with edit(model, {"*": first_key}):
+        copied = contextvars.copy_context()
+    for weight, wanted in zip(copied.run(backward), expected):
+        torch.testing.assert_close(weight, wanted)
+
+
+def test_recomputation_keeps_the_edits_of_any_checkpoint(model: Any) -> None:
+    model.train()
+    expected = gradients(model, lambda loss: loss.backward(), False, "cpu")
+    with edit(model, {"*": lambda weights: weights.roll(1, -1)}):
+        found = checkpoint(model.features, TOKENS, use_reentrant=False, context_fn=recomputation)
+    with collected_layers() as layers:
+        found.square().sum().backward()
+    for weight, wanted in zip(model.stack.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, wanted)
+    assert layers == []
+
+
+def test_a_repeated_forward_pass_is_watched_once(model: Any) -> None:
+    model.train()
+    for block in model.stack.blocks:
+        block.recomputes = True
+    with watch(model) as watched:
+        model.features(TOKENS).square().sum().backward()
+    assert [len(watcher.read) for watcher in watched.watchers.values()] == [1, 1]
 
 
 def test_a_repeated_forward_pass_is_recorded_once(model: Any) -> None:
@@ -414,6 +546,152 @@ def test_a_whole_model_without_breaks_is_recorded() -> None:
         assert torch.equal(whole(TOKENS), plain)
     assert tape.names() == expected.names()
     assert all(torch.equal(tape[name], expected[name]) for name in tape)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("recording", [False, True], ids=["plain", "recorded"])
+def test_compiled_blocks_are_trained_with_checkpoints(model: Any, recording: bool) -> None:
+    torch.compiler.reset()
+    model.train()
+    model.features(TOKENS).square().sum().backward()
+    expected = [weight.grad.clone() for weight in model.stack.parameters()]
+    model.zero_grad()
+    for block in model.stack.blocks:
+        block.recomputes = True
+        block.compile(backend="aot_eager")
+    with record(model) if recording else nullcontext() as tape:
+        model.features(TOKENS).square().sum().backward()
+    for weight, wanted in zip(model.stack.parameters(), expected):
+        torch.testing.assert_close(weight.grad, wanted)
+    assert tape is None or [len(reads) for reads in tape.reads.values()] == [1, 1]
+    torch.compiler.reset()
+
+
+@contextmanager
+def compiling(compiled: Any, backend: Callable[[], object]) -> Iterator[threading.Thread]:
+    """Inside this block, another thread compiles the blocks of a model; ``backend`` is called as it compiles."""
+    torch.compiler.reset()
+    started = threading.Event()
+
+    def compiler(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., Any]:
+        started.set()
+        backend()
+        return graph.forward
+
+    def run() -> None:
+        with torch.no_grad():
+            compiled.features(TOKENS)
+
+    for block in compiled.stack.blocks:
+        block.compile(backend=compiler)
+    thread = threading.Thread(target=run)
+    thread.start()
+    started.wait()
+    yield thread
+    thread.join()
+
+
+def test_other_threads_do_as_always_while_one_compiles(model: Any) -> None:
+    """torch.compiler.is_compiling is true in all threads while one compiles.
+
+    Something is open from the start, since the first to open something waits for the compilation.
+    """
+    other, additive, long = copy.deepcopy(model), Attention(Additive(4, 4, 4)), torch.randn(1, 40, 4)
+    trained = copy.deepcopy(model).train()
+    for block in trained.stack.blocks:
+        block.recomputes = True
+
+    def work() -> list[Tensor]:
+        with torch.no_grad(), edit(other, {"*": first_key}), record(other) as tape:
+            found = [*other.layers(TOKENS), *(tape[name] for name in tape)]
+        found.append(additive(long, additive.memory(long)))  # in blocks
+        with edit(trained, {"*": lambda weights: weights.roll(1, -1)}):
+            loss = trained.features(TOKENS).square().sum()
+        trained.zero_grad()
+        loss.backward()
+        return [*found, *(weight.grad.clone() for weight in trained.stack.parameters())]
+
+    alone, ended, unrelated = work(), threading.Event(), Attention(Dot())
+    with edit(unrelated, {"*": first_key}), record(unrelated), collected_layers(), compiling(model, ended.wait):
+        try:
+            together = work()
+        finally:
+            ended.set()
+    assert all(torch.equal(*pair) for pair in zip(alone, together, strict=True))
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("open_", [lambda other: edit(other, {"*": first_key}), record, watch])
+def test_nothing_opens_in_the_middle_of_a_compilation(model: Any, open_: Callable[..., Any]) -> None:
+    """The compiler would take the program that it has traced for the right one whenever the same is open."""
+    plain = copy.deepcopy(model)
+    other = model if open_ is watch else copy.deepcopy(model)
+    compiles, ended = threading.Event(), threading.Event()
+
+    def opens() -> None:
+        compiles.wait()
+        with open_(other):
+            ended.wait()
+
+    thread = threading.Thread(target=opens)
+    thread.start()
+
+    def slow() -> None:
+        compiles.set()
+        thread.join(0.3)  # it has the time to open something, if it does not wait
+
+    with compiling(model, slow) as run:
+        run.join()
+        ended.set()
+        thread.join()
+    with torch.no_grad():
+        with record(model) as tape:
+            model.features(TOKENS)
+        with watch(model) as watched:
+            model.features(TOKENS)
+        with edit(plain, {"*": first_key}):
+            edited = plain.features(TOKENS)
+        with edit(model, {"*": first_key}):
+            assert torch.equal(model.features(TOKENS), edited)
+    assert len(tape) == len(watched.read) == 2
+    torch.compiler.reset()
+
+
+def test_compiled_code_computes_no_weights_for_others(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread records, the model computes weights in this thread alone."""
+    reads = []
+    record_read = Recorder.record_read
+    monkeypatch.setattr(Recorder, "record_read", lambda self, *given: (reads.append(self), record_read(self, *given)))
+    monkeypatch.setattr("regard.recording.weights", lambda *given: (reads.append("weights"), weights(*given))[1])
+    with torch.no_grad(), record(compiled) as tape:
+        in_a_thread(lambda: compiled.features(TOKENS))
+        assert reads == []
+        compiled.features(TOKENS)
+    assert len(tape) == 2
+    assert len(reads) == 4
+
+
+@pytest.mark.parametrize("positions", ["learned", "t5", "relative", "xl"])
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bf16"])
+def test_compiled_blocks_record_what_others_do(positions: str, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    monkeypatch.setattr("regard.layers.transformer.AT_ONCE", 1)  # the bias of T5 is then a function of the positions
+    config = GptConfig(vocab=12, width=WIDTH, heads=2, layers=2, inner=16, context=8, positions=positions)
+    model = config.build().eval()
+    real = torch.tensor([[True, True, True], [True, True, False]])
+    tapes = []
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        for _ in range(2):
+            with record(model, rows=[1, 2]) as tape:
+                model.features(TOKENS, real)
+            tapes.append(tape)
+            for block in model.stack.blocks:
+                block.compile(backend="aot_eager", fullgraph=True)
+    eager, compiled = tapes
+    assert eager.names() == compiled.names()
+    tolerance = 1e-2 if half else 1e-6  # the keys and queries of the compiled block may be rounded otherwise
+    for name in eager:
+        torch.testing.assert_close(compiled[name], eager[name], atol=tolerance, rtol=tolerance)
     torch.compiler.reset()
 
 

@@ -13,7 +13,15 @@ from torch.nn import functional as F
 
 from regard.mask import EVERYTHING, Mask, default_positions, zero_padding
 from regard.scores import ScaledDot, Score
-from regard.taps import INTERCEPTING, RECORDING, new_number, tap_of, write_tape
+from regard.taps import (
+    INTERCEPTING,
+    RECORDING,
+    new_number,
+    number_tensor,
+    record_read_as_it_runs,
+    record_weights_as_it_runs,
+    tap_of,
+)
 
 if TYPE_CHECKING:
     from regard.recording import Watcher
@@ -147,12 +155,16 @@ class Attention(nn.Module):
         self.reader = reader  # None: soft attention; inside edit() the caller has another reader
         self.watchers: tuple[Watcher, ...] = ()  # set by watch()
         self.shared_by = 1  # how many layers use this module
-        self.number = new_number()
+        self._set_number()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Gives a copy of the module a number of its own: what is open on a module is not open on its copies."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._set_number()
+
+    def _set_number(self) -> None:
         self.number = new_number()
+        self.number_tensor = number_tensor(self.number)  # for compiled code
 
     def memory(self, states: Tensor, real: Tensor | None = None, values: Tensor | None = None) -> Memory:
         """The memory of states (B, T, D). The keys are projected here once, not at every read.
@@ -172,7 +184,7 @@ class Attention(nn.Module):
         k_at: Tensor | None = None,
     ) -> Tensor:
         """The attention output (B, ..., Tq, Dv) of the queries (B, ..., Tq, D)."""
-        if INTERCEPTING.open and torch.compiler.is_compiling():
+        if INTERCEPTING.open and torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(self.forward)(q, memory, mask, q_at, k_at)
         if self.watchers or self.current_reader is not None or (INTERCEPTING.open and tap_of(self.number).explicit):
             return self.look(q, memory, mask, q_at, k_at).context
@@ -198,7 +210,7 @@ class Attention(nn.Module):
 
         Whatever a reader returns, keys that the mask forbids are not read.
         """
-        if INTERCEPTING.open and torch.compiler.is_compiling():
+        if INTERCEPTING.open and torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(self.look)(q, memory, mask, q_at, k_at)
         mask = memory.mask_padding(mask)
         memory = memory.zero_padding(mask.keys)
@@ -208,8 +220,9 @@ class Attention(nn.Module):
             table = mask.table(*default_positions(q, memory.keys, q_at, k_at), q.dim())
             if table is not None:  # boolean, or -∞ where a query may not look
                 read = read.masked_fill(~table if table.dtype == torch.bool else table == -math.inf, 0.0)
-        for watcher in self.watchers:
-            watcher.add(soft, read)
+        if self.watchers and not (INTERCEPTING.open and tap_of(self.number).explicit):
+            for watcher in self.watchers:
+                watcher.add(soft, read)
         if RECORDING.open:
             self._record_weights(read, None if k_at is None else q_at)
         context = F.dropout(read, self.dropout, self.training).to(memory.values.dtype) @ memory.values
@@ -225,17 +238,15 @@ class Attention(nn.Module):
 
     def _record(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None, k_at: Tensor | None) -> None:
         """Computes the weights of a read by their definition, if the caller records this module."""
-        if torch.compiler.is_compiling():  # whether the caller records is known when the code runs
-            with torch.no_grad():
-                read = weights(self.score, q, k, mask, *default_positions(q, k, q_at, k_at))
-            write_tape(read, None if k_at is None else q_at, self.number)
+        if torch.compiler.is_dynamo_compiling():  # whether the caller records is known when the code runs
+            record_read_as_it_runs(self.number_tensor, q, k, mask, q_at, k_at)
         elif (recorder := tap_of(self.number).recorder) is not None:
-            recorder.record_read(self.score, q, k, mask, q_at, k_at)
+            recorder.record_read(q, k, mask, q_at, k_at)
 
     def _record_weights(self, read: Tensor, at: Tensor | None) -> None:
         """Records weights that are known, at these positions if the keys are in a KV cache."""
-        if torch.compiler.is_compiling():
-            write_tape(read, at, self.number)
+        if torch.compiler.is_dynamo_compiling():
+            record_weights_as_it_runs(self.number_tensor, read, at)
         elif (recorder := tap_of(self.number).recorder) is not None:
             recorder.record_weights(read, at)
 

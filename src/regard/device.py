@@ -11,6 +11,8 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from regard.errors import UserError
 
@@ -67,6 +69,14 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     if device.type == "meta" or not torch.is_autocast_enabled(device.type):
         return None
     return torch.get_autocast_dtype(device.type)
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether torch.compile or torch.export traces the code that has this tensor.
+
+    ``torch.compiler.is_compiling`` is no answer: it is true in all threads while any thread compiles.
+    """
+    return torch.compiler.is_dynamo_compiling() or isinstance(x, FakeTensor)
 
 
 @contextmanager

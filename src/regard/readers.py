@@ -72,7 +72,7 @@ class Edited:
 def reading(model: nn.Module, pattern: str, reader: nn.Module) -> Iterator[None]:
     """Gives the attention modules whose path matches ``pattern`` another reader, for the caller alone."""
     modules = matching(model, pattern, "reading").values()
-    changes = {int(module.number): _with_reader(reader.train(module.training)) for module in modules}
+    changes = {module.number: _with_reader(reader.train(module.training)) for module in modules}
     with opened(changes, INTERCEPTING):
         yield
 
@@ -99,7 +99,7 @@ def edit(model: nn.Module, functions: Mapping[str, Edit]) -> Iterator[None]:
         for pattern, function in functions.items()
         for path, module in matching(model, pattern, "edit").items()
     ]
-    changes = {int(module.number): _edits(module, edits) for _, module, _ in edits}
+    changes = {module.number: _edits(module, edits) for _, module, _ in edits}
     with opened(changes, INTERCEPTING):
         yield
 

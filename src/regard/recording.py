@@ -27,7 +27,7 @@ from regard.attention import Attention, weights
 from regard.errors import UserError, nearest
 from regard.mask import Mask, default_positions
 from regard.scores import Score, at_least_float32
-from regard.taps import INTERCEPTING, RECORDING, Change, opened, register_operator, tap_of
+from regard.taps import INTERCEPTING, LOCK, RECORDING, Change, between_compilations, opened, register_operators, tap_of
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ class Recorder:
 
     tape: Tape
     name: str
+    score: Score
     heads: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
     shared_by: int = 1  # how many layers share the module; on the tape each has its own name: "name[0]", "name[1]" …
@@ -124,7 +125,7 @@ class Recorder:
 
     @torch.no_grad()
     def record_read(
-        self, score: Score, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None = None, k_at: Tensor | None = None
+        self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None = None, k_at: Tensor | None = None
     ) -> None:
         """Computes the weights of one read, by queries (B, [H,] Tq, D), and writes them to the tape.
 
@@ -140,7 +141,8 @@ class Recorder:
             chunks = [chunk for chunk in chunks if any(chunk.start <= row - start < chunk.stop for row in self.rows)]
         parts = (
             self._select(
-                weights(score, q[..., chunk, :], k, mask.for_queries(chunk), q_at[chunk], k_at), start + chunk.start
+                weights(self.score, q[..., chunk, :], k, mask.for_queries(chunk), q_at[chunk], k_at),
+                start + chunk.start,
             )
             for chunk in chunks or [slice(0, 0)]
         )
@@ -293,9 +295,11 @@ def record(
     if some_rows is not None and min(some_rows, default=0) < 0:
         raise UserError(f"record: rows={list(some_rows)}: rows count from 0; give numbers of 0 or more.")
     some_rows = None if some_rows is None else tuple(sorted(some_rows))
-    recorders = {name: Recorder(tape, name, some_heads, some_rows, one.shared_by) for name, one in chosen.items()}
-    register_operator()
-    changes = {int(module.number): _with_recorder(recorders[name]) for name, module in chosen.items()}
+    recorders = {
+        name: Recorder(tape, name, one.score, some_heads, some_rows, one.shared_by) for name, one in chosen.items()
+    }
+    register_operators()
+    changes = {module.number: _with_recorder(recorders[name]) for name, module in chosen.items()}
     with opened(changes, RECORDING):
         yield tape
     longest = max((rows for recorder in recorders.values() for rows in recorder.starts.values()), default=0)
@@ -318,7 +322,7 @@ def _with_recorder(recorder: Recorder | None) -> Change:
 @contextmanager
 def pause_recording(model: nn.Module) -> Iterator[None]:
     """Inside this context no tape records: for searches, whose many rejected hypotheses should not be recorded."""
-    with opened({int(module.number): _with_recorder(None) for module in recorded(model)}):
+    with opened({module.number: _with_recorder(None) for module in recorded(model)}):
         yield
 
 
@@ -332,7 +336,7 @@ def observe(modules: Mapping[str, Attention], function: Callable[..., None]) -> 
     def shown(path: str) -> Change:
         return lambda tap: replace(tap, observers=(*tap.observers, partial(function, path)))
 
-    with opened({int(module.number): shown(path) for path, module in modules.items()}, INTERCEPTING):
+    with opened({module.number: shown(path) for path, module in modules.items()}, INTERCEPTING):
         yield
 
 
@@ -345,14 +349,16 @@ def watch(model: nn.Module, pattern: str | Sequence[str] = "*") -> Iterator[Watc
     """
     chosen = matching(model, pattern, "watch")
     watched = Watched({name: Watcher(module.shared_by) for name, module in chosen.items()})
-    before = {module: module.watchers for module in chosen.values()}
+    own = {id(watcher) for watcher in watched.watchers.values()}
     try:
-        for name, module in chosen.items():
-            module.watchers = (*module.watchers, watched.watchers[name])
+        with between_compilations(), LOCK:  # compiled code has a program for each number of watchers
+            for name, module in chosen.items():
+                module.watchers = (*module.watchers, watched.watchers[name])
         yield watched
     finally:
-        for module, watchers in before.items():
-            module.watchers = watchers
+        with between_compilations(), LOCK:
+            for module in chosen.values():
+                module.watchers = tuple(one for one in module.watchers if id(one) not in own)
 
 
 def recorded(model: nn.Module) -> dict[Attention, Recorder]:

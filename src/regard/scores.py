@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.device import autocast_dtype
+from regard.device import autocast_dtype, is_traced
 from regard.errors import UserError, nearest
 from regard.kernels import additive_triton
 from regard.kernels.additive import additive_logits
@@ -127,7 +127,7 @@ class Dot(Score):
         With gradients all biases are kept anyway, and a batch of training has a limit.
         """
         rows = max(AT_ONCE // max(q.shape[:-2].numel() * k.shape[-2], 1), 1)
-        if torch.is_grad_enabled() or q.shape[-2] <= rows or torch.compiler.is_compiling():
+        if torch.is_grad_enabled() or q.shape[-2] <= rows or is_traced(q):
             return []
         if mask.bias_at is None and self.bias(q[..., :1, :], k, q_at[:1], k_at) is None:
             return []
@@ -396,9 +396,9 @@ def build_score(name: str, width: int, capacity: int, window: str = "none", radi
 def _distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
     """The sinusoids of distances 0 … length - 1, (length, width), cached for all layers of a model.
 
-    They are not cached while torch.compile traces or a CUDA graph captures: both keep their own tensors.
+    They are not cached while torch.compile or torch.export traces, or a CUDA graph captures: each has its own tensors.
     """
-    if torch.compiler.is_compiling() or (like.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if is_traced(like) or (like.is_cuda and torch.cuda.is_current_stream_capturing()):
         return _sinusoids(length, width, like.dtype, like.device)
     # The length is rounded up, so that a growing text does not need a new table at every token.
     rounded = -(-length // SINUSOIDS_STEP) * SINUSOIDS_STEP

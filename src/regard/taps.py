@@ -5,54 +5,76 @@ variable: every thread has its own context, and an asyncio task starts with a co
 copy sees what was open when it was made, until the block that opened it ends.
 
 A context variable cannot be read in compiled code, and reading it takes time. So three flags of the whole process say
-whether any context has something open, and the compiler makes one program for each value of a flag. Code with an open
-recording calls an operator that reads the context variable when it runs. Code with an open edit or observer, or with
-collected layers, is not compiled as long as that is open.
+whether any context has something open, and the compiler makes one program for each value of a flag. With a recording
+open, the program calls an operator that reads the context variable when it runs. As long as any thread has an edit or
+an observer open, on any model, attention does not run compiled; neither does code that adds the states of a layer, as
+long as any thread collects them.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
-from threading import Lock
-from typing import Protocol
+from threading import RLock, get_ident
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
-from regard.mask import Mask
-from regard.scores import Score
+from regard.device import autocast_dtype
+from regard.mask import Mask, default_positions
 
-_LOCK = Lock()
+LOCK = RLock()  # held while something changes that all threads use
 _NUMBERS = count()
+
+
+def between_compilations() -> AbstractContextManager[object]:
+    """Inside this context no other thread compiles.
+
+    The compiler looks twice at what a program depends on: as it traces, and after it has traced, to learn for which
+    values the program is right. A change between the two would give a program that is wrong for ever.
+    """
+    lock = _compile_lock()
+    return nullcontext() if lock is None else lock
+
+
+def _compile_lock() -> Any:
+    """The lock that torch holds while it compiles; None if it has compiled nothing yet."""
+    return getattr(sys.modules.get("torch._dynamo.convert_frame"), "compile_lock", None)
 
 
 class Flag:
     """Whether any context of the process has something of one kind open."""
 
     def __init__(self) -> None:
-        self.open = False
-        self._count = 0
+        self.open = False  # read by compiled code, so it changes between two compilations
+        self.openings: set[Opening] = set()
 
-    @contextmanager
-    def raised(self) -> Iterator[None]:
-        """Inside this context the flag is open."""
-        _renew_lock_in_forks()
-        self._add(1)
-        try:
-            yield
-        finally:
-            self._add(-1)
+    def add(self, opening: Opening) -> None:
+        with LOCK:
+            self.openings.add(opening)
+            if self.open:
+                return
+        self._renew()
 
-    def _add(self, number: int) -> None:
-        with _LOCK:
-            self._count += number
-            self.open = self._count > 0
+    def remove(self, opening: Opening) -> None:
+        with LOCK:
+            self.openings.discard(opening)
+            if self.openings:
+                return
+        self._renew()
+
+    def _renew(self) -> None:
+        with between_compilations(), LOCK:
+            self.open = bool(self.openings)
 
 
 RECORDING = Flag()  # tapes
@@ -60,19 +82,10 @@ INTERCEPTING = Flag()  # edits and observers, which are Python functions of the 
 COLLECTING = Flag()  # states of layers
 
 
-@cache
-def _renew_lock_in_forks() -> None:
-    """Gives a forked process a lock of its own, since another thread may hold the lock at the time of the fork."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_LOCK._at_fork_reinit)  # type: ignore[attr-defined]
-
-
 class Records(Protocol):
     """Writes the weights of an attention module to a tape (``regard.recording.Recorder``)."""
 
-    def record_read(
-        self, score: Score, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None, k_at: Tensor | None
-    ) -> None: ...
+    def record_read(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None, k_at: Tensor | None) -> None: ...
 
     def record_weights(self, weights: Tensor, at: Tensor | None) -> None: ...
 
@@ -84,7 +97,7 @@ class Tap:
     recorder: Records | None = None
     reader: Callable[[Tensor], Tensor] | None = None  # used in the place of the module's own reader
     observers: tuple[Callable[..., None], ...] = ()  # called with each read: the arguments of `forward`, and its output
-    explicit: bool = False  # reads by the definition even without a reader
+    explicit: bool = False  # a repeated read that was watched: reads by the definition again, and is not watched again
 
 
 NOTHING = Tap()
@@ -93,125 +106,208 @@ Change = Callable[[Tap], Tap]
 
 @dataclass(eq=False)
 class Opening:
-    """One ``with`` block: how it changes the taps of modules, by their numbers."""
+    """One ``with`` block. It ends for all contexts at once, also for those that were copied inside it.
 
-    changes: Mapping[int, Change]
-    open: bool = True  # False after the end of the block, also for the contexts that were copied inside
-
-
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """All that a context has open, the outermost block first, and the taps that follow from it."""
-
-    openings: tuple[Opening, ...] = ()
-    taps: Mapping[int, Tap] = field(default_factory=dict)
-
-    def with_openings(self, openings: tuple[Opening, ...]) -> Opened:
-        taps: dict[int, Tap] = {}
-        for opening in openings:
-            taps |= {number: change(taps.get(number, NOTHING)) for number, change in opening.changes.items()}
-        return Opened(openings, taps)
-
-    def still_open(self) -> Opened:
-        return self.with_openings(tuple(opening for opening in self.openings if opening.open))
-
-
-_OPENED: ContextVar[Opened] = ContextVar("opened", default=Opened())  # noqa: B039  never changed in place
-
-
-def new_number() -> Tensor:
-    """The number of a new attention module, by which taps are found: a tensor, which compiled code takes as an input.
-
-    So one program serves all modules and all tapes.
+    What it held is dropped then, since a copy may live much longer than the block.
     """
-    return torch.tensor(next(_NUMBERS), device="cpu")
+
+    changes: Mapping[int, Change] = field(default_factory=dict)  # of the taps of modules, by their numbers
+    layers: list[Tensor] | None = None  # the states of layers are added to this list
+    before: tuple[Opening, ...] = ()  # of the repetition of a forward pass: what the context had open before it
+    open: bool = True
+    thread: int = field(default_factory=get_ident)
+
+    def end(self) -> None:
+        self.open, self.changes, self.layers, self.before = False, {}, None, ()
 
 
-def tap_of(number: Tensor) -> Tap:
-    """What this context has open on the module with this number. Compiled code cannot call it."""
-    found = _OPENED.get()
-    if not all(opening.open for opening in found.openings):  # this context was copied in a block that has ended
-        found = found.still_open()
-        _OPENED.set(found)
-    return found.taps.get(int(number), NOTHING) if found.taps else NOTHING
+_OPENED: ContextVar[tuple[Opening, ...]] = ContextVar("opened", default=())  # the outermost block first
+
+
+def _still_open(openings: tuple[Opening, ...]) -> tuple[Opening, ...]:
+    return tuple(opening for opening in openings if opening.open)
 
 
 @contextmanager
-def opened(changes: Mapping[int, Change], flag: Flag | None = None) -> Iterator[None]:
-    """Inside this block, the taps of these modules are changed for this context and for those that are copied from it.
+def _block(opening: Opening, flag: Flag | None) -> Iterator[None]:
+    """A ``with`` block. Blocks may end in any order, and in another context than that in which they began."""
+    try:
+        if flag is not None:
+            flag.add(opening)
+        _OPENED.set((*_still_open(_OPENED.get()), opening))
+        yield
+    finally:
+        opening.end()
+        _OPENED.set(_still_open(_OPENED.get()))
+        if flag is not None:
+            flag.remove(opening)
 
-    Blocks may end in any order, and also in another context than the one in which they began (generators may do so).
+
+def opened(changes: Mapping[int, Change], flag: Flag | None = None) -> AbstractContextManager[None]:
+    """Inside this block, the taps of these modules are changed for this context and for those that are copied in it."""
+    return _block(Opening(changes), flag)
+
+
+def tap_of(number: int) -> Tap:
+    """What this context has open on the module with this number. Compiled code cannot call it."""
+    tap = NOTHING
+    for opening in _OPENED.get():
+        change = opening.changes.get(number)
+        if change is not None:
+            tap = change(tap)
+    return tap
+
+
+def new_number() -> int:
+    """The number of a new attention module, by which taps are found."""
+    return next(_NUMBERS)
+
+
+def number_tensor(number: int) -> Tensor:
+    """The number of a module as compiled code takes it: an input, so that one program serves all modules.
+
+    The modes of torch have no effect on a tensor that is made from an array in this way, except inference mode. So it
+    is a plain tensor on the CPU even if the model is built on another device, or of fake tensors.
     """
-    opening = Opening(changes)
-    with nullcontext() if flag is None else flag.raised():
-        _OPENED.set(_OPENED.get().with_openings((*_OPENED.get().openings, opening)))
-        try:
-            yield
-        finally:
-            opening.open = False
-            _OPENED.set(_OPENED.get().still_open())
+    with torch.inference_mode(False):
+        return from_dlpack(np.array(number))
 
 
-def write_tape(weights: Tensor, at: Tensor | None, number: Tensor) -> None:
-    """Writes the weights of a read to the tape of this context, if it has one, from compiled code.
+# --- forks --------------------------------------------------------------------------------------------------------
 
-    The compiler does not trace the operator, so the graph has no break.
+
+def _renew_in_child() -> None:
+    """Makes a forked process forget the other threads, which it does not have.
+
+    Another thread may have held a lock at the time of the fork, and what it had open will never end.
     """
-    torch.ops.regard.write_tape(weights.detach(), at, number)
+    LOCK._at_fork_reinit()  # type: ignore[attr-defined]
+    lock = _compile_lock()
+    if lock is not None and not lock._is_owned():
+        lock._at_fork_reinit()
+    here = _OPENED.get()
+    for flag in (RECORDING, INTERCEPTING, COLLECTING):
+        flag.openings = {one for one in flag.openings if one.thread == get_ident() or one in here}
+        flag.open = bool(flag.openings)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_in_child)
+
+
+# --- recording in compiled code -----------------------------------------------------------------------------------
+
+
+def record_read_as_it_runs(
+    number: Tensor, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None, k_at: Tensor | None
+) -> None:
+    """Makes compiled code record a read, whenever its caller records the module with this number.
+
+    The compiler does not trace the operator, so the graph has no break, and the weights are computed for a tape alone.
+    """
+    bias = mask.bias
+    if mask.bias_at is not None:  # an operator takes no function
+        positions = default_positions(q, k, q_at, k_at)
+        bias = Mask(bias=mask.bias, bias_at=mask.bias_at).table(*positions, q.dim())
+    given = (None if one is None else one.detach() for one in (q, k, q_at, k_at, mask.keys, mask.pairs, bias))
+    torch.ops.regard.record_read(*given, mask.causal, mask.window, mask.sees_self, autocast_dtype(q.device), number)
+
+
+def record_weights_as_it_runs(number: Tensor, weights: Tensor, at: Tensor | None) -> None:
+    """Makes compiled code record weights that it has, whenever its caller records the module with this number."""
+    torch.ops.regard.record_weights(weights.detach(), at, number)
+
+
+def register_operators() -> None:
+    """Registers the two operators with torch, once, at the first recording."""
+    with LOCK:
+        _registered()
 
 
 @cache
-def register_operator() -> None:
-    """Registers the custom operator with torch, once, at the first recording.
+def _registered() -> None:
+    """Registers the operators. ``cache`` has no lock: two threads would both run this.
 
-    The operator declares that it changes ``number``, though it does not: the compiler would remove an operator that
+    The operators declare that they change ``number``, though they do not: the compiler would remove an operator that
     changes nothing.
     """
 
-    @torch.library.custom_op("regard::write_tape", mutates_args=("number",))
-    def write(weights: Tensor, at: Tensor | None, number: Tensor) -> None:
-        if (recorder := tap_of(number).recorder) is not None:
+    @torch.library.custom_op("regard::record_read", mutates_args=("number",))
+    def record_read(
+        q: Tensor,
+        k: Tensor,
+        q_at: Tensor | None,
+        k_at: Tensor | None,
+        keys: Tensor | None,
+        pairs: Tensor | None,
+        bias: Tensor | None,
+        causal: bool,
+        window: int | None,
+        sees_self: bool,
+        autocast: torch.dtype | None,
+        number: Tensor,
+    ) -> None:
+        if (recorder := tap_of(int(number)).recorder) is not None:
+            mask = Mask(causal, window, keys, pairs, bias, sees_self=sees_self)
+            with torch.autocast(q.device.type, autocast, enabled=autocast is not None):  # a compiled program is outside
+                recorder.record_read(q, k, mask, q_at, k_at)
+
+    @torch.library.custom_op("regard::record_weights", mutates_args=("number",))
+    def record_weights(weights: Tensor, at: Tensor | None, number: Tensor) -> None:
+        if (recorder := tap_of(int(number)).recorder) is not None:
             recorder.record_weights(weights, at)
 
-    write.register_fake(lambda weights, at, number: None)
+    record_read.register_fake(lambda *given: None)
+    record_weights.register_fake(lambda *given: None)
 
 
 # --- gradient checkpointing ---------------------------------------------------------------------------------------
 
 
-def recomputation(
-    watched: Sequence[Tensor],
-) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+def recomputation(watched: Sequence[int] = ()) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """The contexts of a forward pass and of its repetition in the backward pass (``context_fn`` of ``checkpoint``).
 
     The repetition has the edits of the forward pass, whatever is open in the backward pass: on a GPU, that runs in a
-    thread of autograd. It is not recorded, observed or watched a second time. The modules with the numbers ``watched``
-    read by the definition again.
+    thread of autograd. It is not recorded or observed a second time, and adds no states of layers. The modules with the
+    numbers ``watched`` read by the definition again.
     """
-    taps = {number: Tap(reader=tap.reader) for number, tap in _OPENED.get().taps.items() if tap.reader is not None}
-    for number in map(int, watched):
+    taps = {number: tap_of(number) for opening in _OPENED.get() for number in opening.changes}
+    taps = {number: Tap(reader=tap.reader) for number, tap in taps.items() if tap.reader is not None}
+    for number in watched:
         taps[number] = replace(taps.get(number, NOTHING), explicit=True)
-    return nullcontext(), _repeated(Opened(taps=taps))
+    return nullcontext(), _Repetition(taps)
 
 
-@contextmanager
-def _repeated(forward: Opened) -> Iterator[None]:
-    token = _OPENED.set(forward)
-    try:
-        with INTERCEPTING.raised() if forward.taps else nullcontext():
-            yield
-    finally:
-        _OPENED.reset(token)
+class _Repetition(AbstractContextManager[None]):
+    """The context of the repetition of a forward pass. Several backward passes enter it, perhaps at the same time."""
+
+    def __init__(self, taps: Mapping[int, Tap]) -> None:
+        self.changes: Mapping[int, Change] = {number: _constant(tap) for number, tap in taps.items()}
+
+    def __enter__(self) -> None:
+        opening = Opening(self.changes, before=_OPENED.get())
+        if self.changes:
+            INTERCEPTING.add(opening)
+        _OPENED.set((opening,))
+
+    def __exit__(self, *error: object) -> None:
+        opening = _OPENED.get()[0]
+        _OPENED.set(_still_open(opening.before))
+        opening.end()
+        if self.changes:
+            INTERCEPTING.remove(opening)
+
+
+def _constant(tap: Tap) -> Change:
+    return lambda before: tap
 
 
 # --- the states of layers -----------------------------------------------------------------------------------------
 
-_LAYERS: ContextVar[list[Tensor] | None] = ContextVar("layers", default=None)
-
 
 def add_layer(states: Tensor) -> None:
     """Adds the states (B, T, width) of a layer to those that the caller collects, if it does."""
-    if collecting():
+    if COLLECTING.open:
         _append(states)
 
 
@@ -224,12 +320,8 @@ def collecting() -> bool:
 def collected_layers() -> Iterator[list[Tensor]]:
     """Collects the states of the layers that run inside this block, and not in an inner block of this kind."""
     found: list[Tensor] = []
-    with COLLECTING.raised():
-        token = _LAYERS.set(found)
-        try:
-            yield found
-        finally:
-            _LAYERS.reset(token)
+    with _block(Opening(layers=found), COLLECTING):
+        yield found
 
 
 @contextmanager
@@ -243,15 +335,18 @@ def inner_layers() -> Iterator[list[Tensor]]:
 
 
 def _collects() -> bool:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return bool(torch.compiler.disable(_collects)())
-    return _LAYERS.get() is not None
+    return _layers() is not None
 
 
 def _append(states: Tensor) -> None:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         torch.compiler.disable(_append)(states)
-        return
-    layers = _LAYERS.get()
-    assert layers is not None
-    layers.append(states)
+    elif (layers := _layers()) is not None:
+        layers.append(states)
+
+
+def _layers() -> list[Tensor] | None:
+    """The list to which this context adds the states of layers."""
+    return next((one.layers for one in reversed(_OPENED.get()) if one.layers is not None), None)

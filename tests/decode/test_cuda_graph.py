@@ -134,6 +134,16 @@ def test_more_searches_than_kept_graphs(graphs: list[Any]) -> None:
     assert len(graphs) == len(firsts)
 
 
+def test_searches_on_two_streams_share_no_graph(graphs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of two streams run in any order, so one search could overwrite what another still reads."""
+    gpt = model()
+    captured = CapturedDecoder(gpt)
+    for name, made in (("one", 1), ("two", 2), ("one", 2)):
+        monkeypatch.setattr("regard.decode.cuda_graph.stream_of", lambda tensor, name=name: name)
+        torch.testing.assert_close(collect(decoded(captured, gpt, 1)), collect(decoded(gpt, gpt, 1)))
+        assert len(graphs) == made
+
+
 def test_threads_use_graphs_of_their_own(graphs: list[Any]) -> None:
     gpt = model()
     captured, firsts = CapturedDecoder(gpt), range(8)

@@ -32,6 +32,11 @@ KEPT_GRAPHS = 4  # graphs of a step, besides those of running searches; each hol
 WARMUPS = 2  # runs before the capture, in which kernels are chosen and compiled
 
 
+def stream_of(tensor: Tensor) -> object:
+    """The stream on which this thread launches kernels on the device of the tensor; None on a CPU."""
+    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+
+
 @dataclass(eq=False)
 class CapturedGraph(Generic[C, O]):
     """A CUDA graph, the buffers that it reads and writes, and the search that uses them."""
@@ -56,7 +61,9 @@ class CapturedStep(Generic[C, O]):
     """A step (carry → carry, output), which a GPU captures at the second call with each shape.
 
     The state is the last item of the carry. The next call of the same search overwrites the output. Two searches that
-    run at the same time, also in two threads, use two graphs. On a CPU the step is called directly.
+    run at the same time, also in two threads, use two graphs. A search gives its graph back when it drops the state, so
+    until then it must launch all kernels that read the outputs. The next search with this graph uses the same stream,
+    so its kernels run after those. On a CPU the step is called directly.
     """
 
     def __init__(self, step: Callable[[C], tuple[C, O]]) -> None:
@@ -72,7 +79,7 @@ class CapturedStep(Generic[C, O]):
         graph = next((one for one in tuple(self._graphs) if one.user() is state), None)
         if graph is None:
             modes = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cuda")
-            key = signature(carry), modes, torch.get_autocast_dtype("cuda")
+            key = signature(carry), modes, torch.get_autocast_dtype("cuda"), stream_of(carry[0])
             if not self._keeps_shape.get(key, False):  # the first call, or a step that changes the signature
                 after, output = self._step(carry)
                 self._keeps_shape[key] = signature(after) == key[0]

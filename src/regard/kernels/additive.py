@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.device import is_traced
+
 BLOCK = {"cpu": 2**21, "cuda": 2**27}  # elements: on a CPU a block should fit in the cache, on a GPU keep it busy
 MAX_FACTORED = 40.0  # e²ˣ and e⁻²ˣ are finite in float32 up to this x
 
 
 def additive_logits(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """vᵀ tanh(q + k) for every pair, in at least float32: (..., Tq, D), (..., Tk, D), (D,) → (..., Tq, Tk)"""
-    if q.shape[-2] == 1 or torch.compiler.is_compiling() or not (q.numel() and k.numel()):
+    if q.shape[-2] == 1 or is_traced(q) or not (q.numel() and k.numel()):
         return plain_additive_logits(q, k, v)  # too small for blocks; a compiler makes its own blocks
     exact = torch.promote_types(q.dtype, torch.float32)
     leading, (queries, width), keys = q.shape[:-2], q.shape[-2:], k.shape[-2]

@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Attention, Memory, MultiHead
 from regard.device import autocast_dtype
@@ -218,15 +218,17 @@ class Block(nn.Module):
         """x (B, T, width) → output (B, T, width), and the layer's KV cache with the new tokens."""
         if not (self.recomputes and self.training and torch.is_grad_enabled()):
             return self._forward(x, plan, cache, source, source_mask)
-        given, compiling = (x, plan, cache, source, source_mask), torch.compiler.is_compiling()
+        given, compiling = (x, plan, cache, source, source_mask), torch.compiler.is_dynamo_compiling()
         if compiling and INTERCEPTING.open:  # a compiled backward pass cannot repeat the edits of the forward pass
             return torch.compiler.disable(self.forward)(*given)
-        reads = [part.read for part in (self.attention, self.cross) if part is not None]
-        watched = [read.number for read in reads if read.watchers]
-        contexts = noop_context_fn if compiling else partial(recomputation, watched)
-        found: tuple[Tensor, Memory | None] = checkpoint(
-            self._forward, *given, use_reentrant=False, context_fn=contexts
-        )
+        repeated = partial(checkpoint, self._forward, *given, use_reentrant=False)
+        found: tuple[Tensor, Memory | None]
+        if compiling:  # the compiler takes no `context_fn`, and without edits none is needed
+            found = repeated()
+        else:
+            reads = [part.read for part in (self.attention, self.cross) if part is not None]
+            watched = [read.number for read in reads if read.watchers]
+            found = repeated(context_fn=partial(recomputation, watched))
         return found
 
     def _forward(

@@ -180,7 +180,10 @@ def generate_unordered(
 
 
 def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) -> Iterator[Piece]:
-    """Yield the continuation of one prompt in pieces of whole characters."""
+    """Yield the continuation of one prompt in pieces of whole characters.
+
+    A piece has the edits that are open when it is taken from the stream, also if others were open at earlier pieces.
+    """
     if model.reads_backward:
         raise UserError(f"{model.path}: reads backward, so the text begins with its last piece; generate it at once.")
     if options.beam > 1:

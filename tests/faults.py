@@ -202,7 +202,7 @@ FAULTS = (
     Fault(
         "a resumed run has the first weights of the given recipe",
         "resumed_recipe",
-        "replace(given.model, **{name: getattr(run.recipe.model, name) for name in first})",
+        "replace(given.model, **own)",
         "given.model",
         "training/test_electra_t5_runs.py",
     ),

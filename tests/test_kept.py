@@ -15,6 +15,7 @@ from kept.answers import among, answers, climbed, differences, files_of, resumed
 from kept.own_parts import MINE
 from regard import Run, UserError, load
 from regard.recipes import with_kinds
+from regard.stored import asked_recipe
 from regard.stored import stored as about
 
 KEPT = Path(__file__).parent / "kept"
@@ -115,9 +116,10 @@ def test_a_kept_run_is_resumed_by_the_command_that_started_it(stored: Path, unpa
     """From format 3 on, a run has the recipe as the command said it, and the digests of the files of its data."""
     kinds = MINE if expected_of(stored)["own"] else None
     known = about(unpacked, with_kinds(kinds))
-    assert known.asked is not None
+    asked = asked_recipe(unpacked, with_kinds(kinds))
+    assert asked is not None
     assert bool(known.files) == (kinds is None)
-    run = Run(known.asked, unpacked, existing="auto", kinds=kinds)
+    run = Run(asked, unpacked, existing="auto", kinds=kinds)
     assert run.resumed
     assert run.recipe == known.recipe
 

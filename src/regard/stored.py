@@ -38,28 +38,41 @@ class Stored:
     """What recipe.json says of a run."""
 
     recipe: Recipe  # what is trained, with what followed from the data and from the model of from=
-    asked: Recipe | None  # as the command that started the run said it; None: an earlier version has not stored it
     files: RunFiles  # that the data names
     version: str | None  # which wrote it; None: an earlier one, which did not say so
 
 
 def recipe_json(recipe: Recipe, kinds: Kinds, asked: Recipe | None = None, files: RunFiles = {}) -> dict[str, Any]:  # noqa: B006
     """The content of recipe.json."""
-    about = {"asked": to_json(asked or recipe, kinds), "files": files_to_json(files)}
-    return {"format": FORMAT, "version": __version__, **to_json(recipe, kinds), **about}
+    about = {"asked": to_json(asked, kinds)} if asked else {}
+    return {"format": FORMAT, "version": __version__, **to_json(recipe, kinds), **about, "files": files_to_json(files)}
 
 
 def stored(run: Path, kinds: Kinds = KINDS) -> Stored:
     """What the recipe.json of a run has."""
-    path, own = run / "recipe.json", _own(kinds)
+    path = run / "recipe.json"
     content, version = recipe_content(run)
     about = {name: content.pop(name, None) for name in ("format", "version", "asked", "files")}
-    every = (one and from_json(migrated(one, version, path, own), kinds) for one in (content, about["asked"]))
-    recipe, asked = every
-    if not isinstance(recipe, Recipe) or not isinstance(asked, Recipe | None):
-        raise UserError(f"{path}: {NO_RECIPE}")
     written_by = None if about["version"] is None else str(about["version"])
-    return Stored(recipe, asked, files_from_json(about["files"] or {}, path), written_by)
+    return Stored(_recipe_of(content, version, path, kinds), files_from_json(about["files"] or {}, path), written_by)
+
+
+def asked_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe | None:
+    """The recipe of a run as the command that started it said it; None if an earlier version has not stored it."""
+    content, version = recipe_content(run)
+    asked = content.get("asked")
+    return None if asked is None else _recipe_of(asked, version, run / "recipe.json", kinds)
+
+
+def _recipe_of(content: Any, version: int, path: Path, kinds: Kinds) -> Recipe:
+    content = migrated(content, version, path, _own(kinds))
+    try:
+        recipe = from_json(content, kinds)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"{path}: {NO_RECIPE}")
+    return recipe
 
 
 def recipe_content(run: Path) -> tuple[dict[str, Any], int]:

@@ -85,7 +85,8 @@ def test_the_same_command_goes_on_with_existing_auto(regard: Regard, tiny: list[
     longer = regard("train", "translate", "--existing", "resume", "plan.steps=8", "--reschedule", "--out", "run")
     assert (longer.code, "resumed at step 6" in longer.out) == (0, True)
     assert "warning: plan.steps=8, 6 before: the learning rate of the next step is" in longer.err
-    assert regard(*command).code == 0  # as it was started, with 8 steps now
+    assert "plan.steps=6: the run in run was started with 8" in regard(*command).err
+    assert regard(*command, "plan.steps=8").code == 0
     for wrong, message in (
         (("--resume", "--overwrite"), "--resume and --overwrite: one of them says what to do"),
         (("--existing", "refuse", "--resume"), "--resume and --existing refuse: one of them says"),
@@ -112,7 +113,7 @@ def test_moved_files_are_named_to_eval_and_to_train(regard: Regard, tiny: list[s
     wrong = regard("eval", "run", moved[0], "data.test=there/nothing.tsv")
     assert "data.test=there/nothing.tsv: no such file" in wrong.err
     column = regard("eval", "run", "data.source=a")
-    assert "give it with --data FILE (a file of the run that was moved: data.train=PATH or data.test=PA" in column.err
+    assert "data.source=a: no file that this run was started with (those are data.train, data.test); a" in column.err
     assert regard("train", "translate", "--resume", *moved, "--out", "run").code == 0
     assert regard("eval", "run", "--json").out == before
     assert "there/train.tsv" in regard("show", "run").out

@@ -12,11 +12,12 @@ from regard.config import override
 from regard.errors import UserError
 from regard.file_io import load_tensors, read_json
 from regard.recipes import KINDS, find_recipe
-from regard.stored import stored, stored_recipe
+from regard.stored import asked_recipe, stored_recipe
 from regard.training.events import Finished, Saved, Started
 from regard.training.folder import lock_run
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
+from regard.verbs import load
 
 
 def stop(run, step):
@@ -73,13 +74,17 @@ def test_auto_takes_a_setting_that_is_left_out_as_its_default_and_not_as_that_of
         Run(recipe("plan.steps=2"), tmp_path / "run", "auto")
 
 
-def test_auto_may_change_what_changes_no_update(recipe, tmp_path):
+def test_under_auto_the_command_says_what_changes_no_update(recipe, tmp_path):
+    """A setting that is left out means its default, also if the run had another value meanwhile."""
     out = tmp_path / "run"
     stop(Run(recipe(), out, "auto"), 4)
-    list(Run(recipe("plan.keep=5", "plan.log=1"), out, "auto"))
-    assert stored_recipe(out).plan.keep == 5
-    assert stored(out).asked.plan.keep == 2
-    assert Run(recipe(), out, "auto").recipe.plan.keep == 5  # the command says what it said at the start
+    stop(Run(recipe("plan.keep=5", "plan.minutes=9"), out, "auto"), 8)
+    assert (stored_recipe(out).plan.keep, stored_recipe(out).plan.minutes) == (5, 9.0)
+    run = Run(recipe(), out, "auto")
+    assert (run.recipe.plan.keep, run.recipe.plan.minutes) == (2, None)
+    list(Run(recipe("plan.keep=3"), out, "resume"))
+    assert asked_recipe(out).plan.keep == 5  # of the last command, not of a resume
+    assert Run(recipe(), out, "auto").recipe.plan.keep == 2
 
 
 def test_auto_compares_what_was_asked_and_not_what_followed_from_the_data(recipe, tmp_path):
@@ -127,9 +132,53 @@ def test_auto_with_the_weights_of_another_run(tmp_path):
 def test_auto_does_not_replace_a_run_that_another_process_began_meanwhile(recipe, tmp_path):
     late = Run(recipe(), tmp_path / "run", "auto")
     list(Run(recipe("plan.steps=2"), tmp_path / "run"))
-    with pytest.raises(UserError, match="holds a run"):
+    with pytest.raises(UserError, match="another process has started this run meanwhile; repeat the command"):
         list(late)
     assert stored_recipe(tmp_path / "run").plan.steps == 2
+
+
+def test_a_choice_that_does_not_exist_is_refused(recipe, tmp_path):
+    with pytest.raises(UserError, match=r"existing='Auto': no such choice. Did you mean \"auto\"\?"):
+        Run(recipe(), tmp_path / "run", "Auto")
+
+
+def test_what_a_damaged_file_says_was_asked_is_read_only_to_resume(recipe, tmp_path):
+    list(Run(recipe("plan.steps=2"), tmp_path / "run"))
+    path = tmp_path / "run/recipe.json"
+    path.write_text(json.dumps(read_json(path) | {"asked": {"kind": "recipe", "plan": 3}}))
+    assert load(tmp_path / "run").step == 2
+    for existing in ("resume", "auto"):
+        with pytest.raises(UserError, match=r"recipe.json: "):
+            Run(recipe("plan.steps=2"), tmp_path / "run", existing)
+
+
+def test_a_run_of_an_earlier_version_has_no_asked_recipe_until_a_command_is_repeated(tmp_path):
+    """Its metrics were left out because its tags name no entities."""
+    (tmp_path / "tags.txt").write_text("the D\ndog N\n\na D\ncat N\n\n" * 20)
+    settings = [f"data.{part}={tmp_path / 'tags.txt'}" for part in ("train", "valid")]
+    settings += ["plan.steps=2", "plan.batch_tokens=64", "plan.device=cpu", "plan.threads=1", "model.width=8"]
+    asked = override(find_recipe("tag"), settings, KINDS)
+    list(Run(asked, tmp_path / "run", "auto"))
+    path = tmp_path / "run/recipe.json"
+    content = read_json(path)
+    assert content["metrics"] != content["asked"]["metrics"]
+    del content["asked"], content["files"], content["version"]
+    path.write_text(json.dumps(content))
+    list(Run(None, tmp_path / "run", "resume"))
+    assert asked_recipe(tmp_path / "run") is None
+    list(Run(asked, tmp_path / "run", "auto"))
+    assert asked_recipe(tmp_path / "run") == asked
+    list(Run(asked, tmp_path / "run", "auto"))
+
+
+def test_a_run_that_was_killed_while_it_began_is_started_again(recipe, tmp_path):
+    """Its language model has no recipe yet: an empty folder, or step 0."""
+    (tmp_path / "run/tuned/steps").mkdir(parents=True)
+    list(Run(recipe("plan.steps=2"), tmp_path / "run", "auto"))
+    (tmp_path / "other/tuned").mkdir(parents=True)
+    (tmp_path / "other/tuned/notes.txt").write_text("x")
+    with pytest.raises(UserError, match="holds other files and no run"):
+        Run(recipe(), tmp_path / "other", "auto")
 
 
 def test_auto_refuses_a_run_that_is_trained_and_a_folder_of_other_files(recipe, tmp_path):
@@ -161,7 +210,7 @@ def test_a_rescheduled_run_has_the_rates_of_the_new_length_from_there_on(recipe,
     run = Run(longer, tmp_path / "run", "resume", reschedule=True)
     started = next(iter(run))
     (warning,) = [line for line in started.warnings if line.startswith("plan.steps=16")]
-    assert "the learning rate of the next step is 85.7% of plan.rate, and would have been 66.7%" in warning
+    assert "the learning rate of the next step is 85.714% of plan.rate, and would have been 66.667%" in warning
     list(run)
     short, long, found = (rates(tmp_path / name) for name in ("short", "long", "run"))
     assert {step: short[step] for step in range(1, 5)} == {step: found[step] for step in range(1, 5)}
@@ -179,6 +228,28 @@ def test_a_run_is_not_rescheduled_to_fewer_steps_than_it_has_made_nor_before_it_
         Run(recipe(), tmp_path / "new", reschedule=True)
     with pytest.raises(UserError, match=r"plan.rate=0.5: the run in"):
         Run(recipe("plan.schedule=cosine", "plan.rate=0.5"), tmp_path / "run", "resume", reschedule=True)
+
+
+def test_a_command_with_another_length_is_repeated(recipe, tmp_path):
+    """The length of the last command counts, and --reschedule stays in a command that starts a run."""
+    cosine, out = "plan.schedule=cosine", tmp_path / "run"
+    stop(Run(recipe(cosine), out, "auto", reschedule=True), 4)
+    stop(Run(recipe(cosine, "plan.steps=12"), out, "auto", reschedule=True), 8)
+    assert Run(recipe(cosine, "plan.steps=12"), out, "auto").recipe.plan.steps == 12
+    with pytest.raises(UserError, match=r"plan.steps=8: the run in .* was started with 12; the learning rate"):
+        Run(recipe(cosine), out, "auto")
+    with pytest.raises(UserError, match=r"plan.steps=6: the run has made 8 steps already"):
+        Run(recipe(cosine, "plan.steps=6"), out, "auto", reschedule=True)
+    list(Run(recipe(cosine, "plan.steps=16"), out, "resume", reschedule=True))
+    assert Run(recipe(cosine, "plan.steps=16"), out, "auto").recipe.plan.steps == 16
+
+
+def test_steps_take_the_place_of_epochs(recipe, tmp_path):
+    cosine, out = "plan.schedule=cosine", tmp_path / "run"
+    first = Run(recipe(cosine, "plan.epochs=1", "plan.evaluate=epoch"), out, "auto")
+    stop(first, first.recipe.plan.steps)
+    longer = Run(recipe(cosine, "plan.steps=30", "plan.evaluate=epoch"), out, "auto", reschedule=True)
+    assert (longer.recipe.plan.steps, longer.recipe.plan.epochs) == (30, None)
 
 
 def test_epochs_are_rescheduled(recipe, tmp_path):

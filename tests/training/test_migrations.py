@@ -24,7 +24,7 @@ from regard.file_io import load_tensors, read_json, save_tensors, write_json
 from regard.migrations import IN_STATE, MIGRATIONS, MODEL, OWN, Migration, migrated, places, renamed
 from regard.recipes import DATA, KINDS
 from regard.recipes import pretraining as pretraining_recipes
-from regard.stored import average, stored, stored_config, stored_recipe, stored_training
+from regard.stored import asked_recipe, average, stored_config, stored_recipe, stored_training
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
 from regard.training.ladder.cells import Cell, measure
@@ -201,14 +201,13 @@ def test_the_recipe_as_it_was_asked_for_is_changed_too(place: Path, monkeypatch:
         if place == MODEL:
             del node["old"]
 
-    list(Run(None, Path("plain"), "resume"))
+    list(Run(stored_recipe(Path("plain")), Path("plain"), "auto"))
     content = read_json(Path("plain/recipe.json"))
     for recipe in (content, content["asked"]):
         recipe["model"]["old"] = 1
     write_json(Path("plain/recipe.json"), content)
     _add(monkeypatch, Migration(settings=settings))
-    found = stored(Path("plain"))
-    assert found.asked == found.recipe
+    assert asked_recipe(Path("plain")) == stored_recipe(Path("plain"))
 
 
 def test_the_digest_is_the_first_that_concerns_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_moved_files_are_named_when_the_run_is_resumed(here):
     Path("there").mkdir()
     for name in ("pairs", "valid", "test"):
         Path(f"{name}.tsv").rename(f"there/{name}-2.tsv")
-    with pytest.raises(UserError, match=r"data.train=pairs.tsv: no such file; .* give data.train=PATH to eval"):
+    with pytest.raises(UserError, match=r"data.train=pairs.tsv: no such file; .* give data.train=PATH to regard eval"):
         Run(None, "run", "resume")
     moved = [f"data.{part}=there/{name}-2.tsv" for part, name in (("train", "pairs"), ("valid", "valid"))]
     with pytest.raises(UserError, match=r"data.test=test.tsv: no such file"):
@@ -94,7 +94,7 @@ def test_other_contents_are_refused(here, part):
     path.write_text(path.read_text().replace("b", "d", 1))
     with pytest.raises(UserError, match=rf"data.{part}={path}: the contents of {path} are not what the run"):
         Run(None, "run", "resume")
-    with pytest.raises(UserError, match=rf"data.{part}={path}: .* are not what the run was started with; restore them"):
+    with pytest.raises(UserError, match=rf"data.{part}={path}: .* are not what the run was started with; restore it"):
         load("run").examples()
     Path("more.tsv").write_text("a\tb\n")
     with pytest.raises(UserError, match=rf"data.{part}=more.tsv: the contents of more.tsv are not what the run"):
@@ -102,34 +102,56 @@ def test_other_contents_are_refused(here, part):
 
 
 def test_a_file_that_is_left_out_or_added_is_refused(here, recipe):
-    with pytest.raises(UserError, match=r"data.test=: the run was started with test.tsv; name that file, or"):
+    with pytest.raises(UserError, match=r"data.test=: the run in run was started with test.tsv; resume with"):
         Run(replace(here, data=replace(here.data, test="")), "run", "resume")
     list(Run(recipe("plan.steps=1", "data.train=pairs.tsv"), "bare"))
-    with pytest.raises(UserError, match=r"data.test=test.tsv: the run in bare was started with no such setting"):
+    with pytest.raises(UserError, match=r"data.test=test.tsv: the run in bare was started with no value"):
         Run(recipe("plan.steps=1", "data.train=pairs.tsv", "data.test=test.tsv"), "bare", "resume")
 
 
 def test_a_packed_file_is_the_same_and_a_table_of_another_kind_is_not(here):
     Path("pairs.tsv.gz").write_bytes(gzip.compress(Path("pairs.tsv").read_bytes()))
     Path("pairs.tsv").rename("pairs.csv")
-    with pytest.raises(UserError, match=r"the contents of pairs.csv are not what the run was started with"):
+    with pytest.raises(UserError, match=r"pairs.csv is not read as pairs.tsv is, because of its ending; restore it"):
         Run(override(here, ["data.train=pairs.csv"], KINDS), "run", "resume")
     list(Run(override(here, ["data.train=pairs.tsv.gz"], KINDS), "run", "resume"))
     assert equal(weights("run"), weights("whole"))
 
 
-def test_a_run_of_an_earlier_version_has_only_the_digest_of_its_batches(here):
+def test_the_files_of_a_run_of_an_earlier_version_may_be_named_anew(here):
+    """It has only the digest of its training batches."""
     content = read_json(Path("run/recipe.json"))
     del content["files"], content["asked"], content["version"]
     write_json(Path("run/recipe.json"), content)
     Path("pairs.tsv").rename("moved.tsv")
     Path("valid.tsv").rename("moved-too.tsv")
-    with pytest.raises(UserError, match=r"data.valid=moved-too.tsv: the run in run was started with valid.tsv"):
-        Run(override(here, ["data.train=moved.tsv", "data.valid=moved-too.tsv"], KINDS), "run", "resume")
-    Path("moved-too.tsv").rename("valid.tsv")
-    list(Run(override(here, ["data.train=moved.tsv"], KINDS), "run", "resume"))
+    new = ["data.train=moved.tsv", "data.valid=moved-too.tsv"]
+    with pytest.raises(UserError, match="the training data is not what the run was started with"):
+        Run(override(here, ["data.train=test.tsv", new[1]], KINDS), "run", "resume")
+    with pytest.raises(UserError, match=r"data.valid=: the run in run was started with valid.tsv"):
+        Run(override(here, [new[0], "data.valid="], KINDS), "run", "resume")
+    list(Run(override(here, new, KINDS), "run", "resume"))
     assert equal(weights("run"), weights("whole"))
     assert stored(Path("run")).files["data.train"][0].path == "moved.tsv"
+
+
+def test_a_repeated_command_finds_a_file_at_its_new_place(here):
+    Path("pairs.tsv").rename("moved.tsv")
+    run = Run(override(stored_recipe(Path("run")), ["data.train=moved.tsv"], KINDS), "run", "resume")
+    list(run)
+    again = Run(here, "run", "auto")  # which says pairs.tsv
+    assert again.recipe.data.train == "moved.tsv"
+    assert Run(override(here, ["data.train=moved.tsv"], KINDS), "run", "auto").recipe.data.train == "moved.tsv"
+    Path("other.tsv").write_text("a\tb\n")
+    with pytest.raises(UserError, match=r"data.train=other.tsv: the contents of other.tsv are not what"):
+        Run(override(here, ["data.train=other.tsv"], KINDS), "run", "auto")
+
+
+def test_training_says_that_it_reads_a_file_from_where_it_was(here, tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    started = next(iter(Run(None, "../home/run", "resume")))
+    assert f"data.train=pairs.tsv: read from {tmp_path}/home/pairs.tsv" in started.warnings
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,8 @@ def test_a_leftover_of_the_first_stage_is_replaced_and_other_files_are_refused(s
     list(Run(one_stage, out, "overwrite", init=start))
     assert [path.name for path in (out / TUNED).iterdir() if not path.name.startswith(".")] == ["notes.txt"]
     other = tmp_path / "other"
-    (other / TUNED).mkdir(parents=True)
+    (other / TUNED).mkdir(parents=True)  # alone, it is what a run leaves that is killed while it begins
+    (other / TUNED / "notes.txt").write_text("mine")
     for folder, named in ((out, out / TUNED), (other, other)):
         with pytest.raises(UserError, match=rf"^{re.escape(str(named))}: holds other files and no run"):
             Run(recipe, folder, "overwrite", init=given)

@@ -334,14 +334,16 @@ def _examples(model: "Loaded", source: Source) -> "tuple[str, Sequence[Any]]":
 def _with_files(model: "Loaded", settings: "Sequence[str]") -> "Loaded":
     """The model with its run's data where settings such as data.test=PATH say that its files are now."""
     from regard.config import override
+    from regard.data.run_files import named_paths
 
-    for setting in settings:
-        if setting.partition("=")[0] not in model.files:
-            moved = f" (a file of the run that was moved: {'=PATH or '.join(model.files)}=PATH)" * bool(model.files)
-            found = "names a column of a file of your own"
-            raise UserError(f"{setting}: {found}; give it with --data FILE{moved}.")
-    if not settings or model.recipe is None:
+    if not settings:
         return model
+    known = [] if model.recipe is None else [*model.files] or [name for name, _ in named_paths(model.recipe.data)]
+    for setting in settings:
+        if setting.partition("=")[0] not in known:
+            files = f"no file that this run was started with (those are {', '.join(known)})" if known else "not known"
+            raise UserError(f"{setting}: {files}; a column of your own file is named beside --data FILE.")
+    assert model.recipe is not None
     return replace(model, recipe=override(model.recipe, settings, model.kinds))
 
 

@@ -35,8 +35,11 @@ class RunFile:
         there = Path(os.path.expanduser(path))
         if not self.sha256:
             return there.is_dir()
-        same_form = ending(path) == ending(self.path) or not {ending(path), ending(self.path)} & {*NAMED}
-        return same_form and there.is_file() and contents_sha256(path) == self.sha256
+        return self.has_form_of(path) and there.is_file() and contents_sha256(path) == self.sha256
+
+    def has_form_of(self, path: str) -> bool:
+        """Whether a file with this path would be read in the same way: a table is read by its ending."""
+        return ending(path) == ending(self.path) or not {ending(path), ending(self.path)} & {*NAMED}
 
 
 RunFiles = Mapping[str, tuple[RunFile, ...]]  # by the name of a setting, such as data.train
@@ -80,7 +83,7 @@ def located(data: T, files: RunFiles) -> T:
         name: ",".join(_place(name, path, file) for path, file in _pairs(name, given[name], several))
         for name, several in files.items()
     }
-    return _with_paths(data, found)
+    return with_paths(data, found)
 
 
 def moved(files: RunFiles, data: Any, found: Any) -> dict[str, tuple[RunFile, ...]]:
@@ -112,20 +115,23 @@ def _place(name: str, path: str, file: RunFile) -> str:
     for place in places:
         if file.is_at(place):
             return place
-    cure = f"if it was moved, give {name}=PATH to eval, or to train --resume, which stores it"
+    cure = f"if it was moved, give {name}=PATH to regard eval, or to regard train, which stores it"
     if there := [place for place in places if _exists(place)]:
         changed = f"the contents of {' and of '.join(there)} are not what the run was started with"
-        raise UserError(f"{name}={path}: {changed}; restore them, or {cure}.")
-    elsewhere = "".join(f", nor {place}" for place in places[1:])
-    raise UserError(f"{name}={path}: no such file{elsewhere}; restore it, or {cure}.")
+        if forms := [place for place in there if not file.has_form_of(place)]:
+            changed = f"{forms[0]} is not read as {file.path} is, because of its ending"
+        raise UserError(f"{name}={path}: {changed}; restore it, or {cure}; eval --data measures any other file.")
+    what, elsewhere = "file" if file.sha256 else "folder", "".join(f", nor {place}" for place in places[1:])
+    raise UserError(f"{name}={path}: no such {what}{elsewhere}; restore it, or {cure}.")
 
 
-def _with_paths(data: T, paths: Mapping[str, str], place: str = "data") -> T:
+def with_paths(data: T, paths: Mapping[str, str], place: str = "data") -> T:
+    """The same data with other values of the settings that name files."""
     changes: dict[str, Any] = {}
     for field in fields(data):  # type: ignore[arg-type]
         value, name = getattr(data, field.name), f"{place}.{field.name}"
         if is_dataclass(value):
-            changes[field.name] = _with_paths(value, paths, name)
+            changes[field.name] = with_paths(value, paths, name)
         elif name in paths and paths[name] != value:
             changes[field.name] = paths[name]
     return replace(data, **changes) if changes else data  # type: ignore[type-var]

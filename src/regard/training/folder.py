@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 
 from regard.checkpoint import Content, Existing, check_steps, read_pointer, save_step, truncate_after
 from regard.config import Kinds, to_json
+from regard.data.run_files import named_paths, with_paths
 from regard.errors import UserError
 from regard.file_io import (
     NO_FOLLOW,
@@ -31,7 +32,7 @@ from regard.file_io import (
 from regard.models import Model
 from regard.objectives.objective import Trainer
 from regard.recipes import KINDS, Recipe
-from regard.stored import MODEL, TRAINER, WEIGHTS, load_weights, recipe_content, stored, stored_training
+from regard.stored import MODEL, TRAINER, WEIGHTS, asked_recipe, load_weights, recipe_content, stored, stored_training
 from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
 
@@ -69,10 +70,7 @@ def check_folder(out: Path, existing: Existing) -> None:
         except UserError as error:
             cure = "it is not overwritten; delete it yourself, or choose another --out"
             raise UserError(f"{out}: its recipe.json is not that of a run ({error}); {cure}.") from error
-    paths = [path.relative_to(out) for path in (*out.glob("*"), *out.glob("steps/*"))]
-    seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
-    # A run that was killed before its recipe was written has left step 0, or the run of its language model.
-    if not is_run(out) and not seen <= {"latest", "steps", "steps/000000", *([TUNED] if is_run(out / TUNED) else [])}:
+    if not is_run(out) and not _is_begun(out):
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
         raise UserError(f"{out}: holds no run to resume; leave out --resume (in Python: existing) to start one.")
@@ -81,47 +79,77 @@ def check_folder(out: Path, existing: Existing) -> None:
         raise UserError(f"{out}: the run has no saved step to resume from; {cure}.")
 
 
+def _is_begun(out: Path) -> bool:
+    """Whether a directory without a recipe has only what a run leaves that is killed before it writes its recipe.
+
+    This is step 0, and the run of its language model, which may be killed as early.
+    """
+    paths = [path.relative_to(out) for path in (*out.glob("*"), *out.glob("steps/*"))]
+    seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
+    tuned = out / TUNED
+    begun = tuned.is_dir() and (is_run(tuned) or _is_begun(tuned))
+    return seen <= {"latest", "steps", "steps/000000", *([TUNED] if begun else [])}
+
+
 def resumed_recipe(
     out: Path, given: Recipe | None, kinds: Kinds, repeated: bool = False, reschedule: bool = False
-) -> Recipe:
-    """The recipe of a run that is resumed; refuses other settings than the run was started with.
+) -> tuple[Recipe, Recipe | None]:
+    """The recipe of a run that is resumed, and what was asked for; refuses settings that the run does not have.
 
-    Without a given recipe it is the stored one. With `repeated`, the given recipe is that of the command which started
-    the run, before anything followed from the data. Settings that only the first weights depend on are those of the
-    run, whatever the given recipe has. `reschedule` allows another length where the learning rate depends on it.
+    Without a given recipe it is the stored one. With `repeated`, the given recipe is that of a command which may have
+    started the run, before anything followed from the data. Settings that only the first weights depend on are those of
+    the run, whatever the given recipe has. `reschedule` allows another length where the learning rate depends on it.
     """
-    run = stored(out, kinds)
+    run, asked = stored(out, kinds), asked_recipe(out, kinds)
     if given is None:
-        return run.recipe
-    asked = run.asked if repeated else None
-    before = asked or run.recipe
-    for plain in [] if asked else [without_metrics(given, needs, kinds) for needs in ABSENT]:
+        return run.recipe, asked
+    command, before = given, asked if repeated and asked else run.recipe
+    for plain in [] if before is asked else [without_metrics(given, needs, kinds) for needs in ABSENT]:
         if (before.metrics, before.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
             given = plain
     was, now = (_flatten(to_json(each, kinds)) for each in (before, given))
-    counts = given.objective.learns_by == "counts"
-    follows = given.plan.epochs is not None  # plan.steps follows from plan.epochs
-    any_length = (reschedule or not depends_on_steps(given.plan)) and not counts
-    first = before.model.first_weights
-    free = (*FREE, *(["plan.steps"] if follows or any_length else []), *(["plan.epochs"] if any_length else []))
-    # Files are compared by their contents when they are read; those of an earlier version by the batches of training.
-    free = (*free, *(f"model.{name}" for name in first), *(run.files or ["data.train"]))
     changed = {name for name in was | now if was.get(name) != now.get(name)}
-    for name in sorted(changed - {*free}, key=[*was, *now].index):
-        started, new = (_format(each.get(name, "")) for each in (was, now))
-        same = f"{name}={started}" if started else "the recipe it was started with"
-        cure = f"resume with {same}, or choose another --out"
-        if name in ("plan.steps", "plan.epochs") and not counts:
-            cure = (
-                "the learning rate depends on it; add --reschedule (in Python: reschedule=True), and the steps that "
-                f"are left have the rates of the new length; or start another run: from={out} --out NEW"
-            )
-        raise UserError(f"{name}={new}: the run in {out} was started with {started or 'no such setting'}; {cure}.")
-    if asked:
-        plan = {name: value for name, value in vars(given.plan).items() if f"plan.{name}" in changed}
-        about = {"name": given.name, "title": given.title, "data": given.data}
-        given = replace(run.recipe, **about, plan=replace(run.recipe.plan, **plan))
-    return replace(given, model=replace(given.model, **{name: getattr(run.recipe.model, name) for name in first}))
+    # Files are compared by their contents when they are read; those of an earlier version by the batches of training.
+    files = {name for name, _ in named_paths(run.recipe.data) if now.get(name) and (name in run.files or not run.files)}
+    first = {f"model.{name}" for name in before.model.first_weights}
+    free = {*FREE, *_free_length(given, reschedule), *files, *first}
+    for name in sorted(changed - free, key=[*was, *now].index):
+        _refuse(name, was, now, out, given)
+    plan, length = before.plan, dict[str, Any](steps=given.plan.steps, epochs=given.plan.epochs)
+    same_length = plan.epochs == given.plan.epochs and (plan.epochs is not None or plan.steps == given.plan.steps)
+    if before is asked:
+        stated = [name.removeprefix("plan.") for name in FREE if name.startswith("plan.")]
+        new = {name: getattr(given.plan, name) for name in stated} | ({} if same_length else length)
+        paths = {name: path for name, path in named_paths(run.recipe.data) if name in files - changed}
+        about = {"name": given.name, "title": given.title, "data": with_paths(given.data, paths)}
+        given = replace(run.recipe, **about, plan=replace(run.recipe.plan, **new))
+    if repeated:
+        asked = command
+    elif asked and not same_length:
+        asked = replace(asked, plan=replace(asked.plan, **length))
+    own = {name: getattr(run.recipe.model, name) for name in before.model.first_weights}
+    return replace(given, model=replace(given.model, **own)), asked
+
+
+def _free_length(recipe: Recipe, reschedule: bool) -> list[str]:
+    """The settings of the length of a run that may change when it is resumed."""
+    if recipe.objective.learns_by != "counts" and (reschedule or not depends_on_steps(recipe.plan)):
+        return ["plan.steps", "plan.epochs"]
+    return ["plan.steps"] if recipe.plan.epochs is not None else []  # it follows from plan.epochs
+
+
+def _refuse(name: str, was: dict[str, Any], now: dict[str, Any], out: Path, given: Recipe) -> NoReturn:
+    """Raise the error about a setting that differs from that of the run."""
+    started, new = (_format(each.get(name, "")) for each in (was, now))
+    cure = f"resume with {name}={started}" if name in was else "resume with the recipe it was started with"
+    cure += ", or choose another --out"
+    if name in ("plan.steps", "plan.epochs") and given.objective.learns_by != "counts":
+        cure = (
+            "the learning rate depends on it; add --reschedule (in Python: reschedule=True), and the steps that "
+            f"are left have the rates of the new length; or start another run: from={out} --out NEW"
+        )
+    found = f"the run in {out} was started with {started or ('no value' if name in was else 'no such setting')}"
+    raise UserError(f"{name}={new}: {found}; {cure}.")
 
 
 def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:

@@ -12,17 +12,17 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import torch
 
 from regard.checkpoint import Existing, format_of, read_pointer, resolve, set_pointer
 from regard.config import Kinds
-from regard.data.run_files import located, moved, run_files
+from regard.data.run_files import located, moved, named_paths, run_files
 from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
-from regard.errors import UserError, is_out_of_memory
+from regard.errors import UserError, is_out_of_memory, nearest
 from regard.file_io import append_line, check_finite
 from regard.migrations import stored_digest
 from regard.models import Model
@@ -83,8 +83,10 @@ class Run:
         report: Report | None = None,
         reschedule: bool = False,
     ) -> None:
+        if existing not in (known := get_args(Existing)):
+            raise UserError(f"existing={existing!r}: no such choice.{nearest(existing, known)}")
         self.kinds = kinds = with_kinds(kinds)
-        out, asked = Path(out), recipe
+        out, self._asked = Path(out), recipe
         check_folder(out, existing)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
@@ -96,24 +98,24 @@ class Run:
                 cure = "leave out from= or --resume (in Python: init or existing)"
                 raise UserError(f"{out}: a run that is resumed has weights already; {cure}.")
             run, init = stored(out, kinds), None
-            recipe = resumed_recipe(out, recipe, kinds, existing == "auto", reschedule)
+            recipe, self._asked = resumed_recipe(out, recipe, kinds, existing == "auto", reschedule)
             before = resolve(out, ("latest",))
-        elif reschedule:
+        elif reschedule and existing != "auto":
             raise UserError(f"{out}: --reschedule (in Python: reschedule) is for a run that is resumed; leave it out.")
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
+        data = located(recipe.data, run.files) if run else recipe.data
         self._stage = "2 of 2" if recipe.plan.tune_lm else ""  # for messages
         self._tuning = self._first_stage(recipe, out, before, init, ranks, report) if recipe.plan.tune_lm else None
         if self._tuning is not None and before is None:
             init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
         self.recipe, self.out, self.ranks = recipe, out, ranks
-        self._existing: Existing = "overwrite" if existing == "overwrite" else "refuse"  # for a run that is new
+        self._existing = existing
         self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
         self.transfer: Transfer | None = None  # what a warm start loaded
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
-        data = located(recipe.data, run.files) if run else recipe.data
         self.prepared = prepare(replace(recipe, data=data, plan=plan), before, init, kinds, report, ranks=ranks.count)
         # Those of an earlier version have no digests.
         self._files = moved(run.files, recipe.data, data) if run and run.files else run_files(recipe.data)
@@ -123,8 +125,11 @@ class Run:
         found = {name: getattr(chosen.plan, name) for name in ("steps", "select", "batch_tokens")}
         plan = replace(recipe.plan, **found)
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan, metrics=chosen.metrics)
-        self._asked = (run and run.asked) or asked or recipe
-        self._rescheduled = _rescheduled(run.recipe.plan, plan, int(before.name)) if run and before else ()
+        places = dict(named_paths(data))
+        given = [(name, path) for name, path in named_paths(recipe.data) if places[name] != path]
+        self._notes = tuple(f"{name}={path}: read from {places[name]}" for name, path in given)
+        if run and before:
+            self._notes += _rescheduled(run.recipe.plan, plan, int(before.name))
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks, self._passed)
@@ -219,6 +224,8 @@ class Run:
                 self._tuning._write_folder()
             return [self._save()] if new else []
         if new:
+            if self._existing == "auto" and is_run(self._folder):
+                raise UserError(f"{self.out}: another process has started this run meanwhile; repeat the command.")
             check_folder(self._folder, self._existing)  # again: it was not locked before
             if is_run(self._folder):
                 clear(self._folder)
@@ -403,7 +410,7 @@ class Run:
             epoch=len(prepared.batches),
             ranks=self.ranks.count,
             over=self._stop_reason(),
-            warnings=(*prepared.warnings, *self._rescheduled),
+            warnings=(*prepared.warnings, *self._notes),
             counts=self.recipe.objective.learns_by == "counts",
             vectors=self._vectors,
             known=next((text.known for text in prepared.fields.values() if isinstance(text, SpelledText)), None),
@@ -436,6 +443,6 @@ def _rescheduled(before: Plan, plan: Plan, step: int) -> tuple[str, ...]:
     if plan.steps < step:
         raise UserError(f"plan.steps={plan.steps}: the run has made {step} steps already; give {step} or more.")
     rates = [rate_at(one, step, 1) / one.rate for one in (before, plan)]
-    now = f"the learning rate of the next step is {rates[1]:.1%} of plan.rate, and would have been {rates[0]:.1%}"
+    now = f"the learning rate of the next step is {rates[1]:.3%} of plan.rate, and would have been {rates[0]:.3%}"
     why = "the steps before it had the rates of the former length, so the result is not that of a run of this length"
     return (f"plan.steps={plan.steps}, {before.steps} before: {now}; {why}.",)

@@ -60,6 +60,20 @@ def in_a_thread(function: Callable[[], Any]) -> Any:
         return pool.submit(function).result()
 
 
+def test_a_model_that_is_built_without_memory_is_recorded_when_it_has_its_weights(model: Any) -> None:
+    with torch.device("meta"):
+        empty = model.config.build()
+    filled = empty.to_empty(device="cpu").eval()
+    filled.load_state_dict(model.state_dict())
+    tokens, tapes = torch.tensor([[4, 5, 6]]), []
+    for each in (model, filled):
+        with record(each) as tape:
+            each.features(tokens)
+        tapes.append(tape)
+    assert list(tapes[0]) == list(tapes[1]) != []
+    assert all(torch.equal(tapes[0][name], tapes[1][name]) for name in tapes[0])
+
+
 # --- threads ------------------------------------------------------------------------------------------------------
 
 

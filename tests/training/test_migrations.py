@@ -145,6 +145,7 @@ def test_a_run_with_other_names_and_another_digest_opens_and_resumes(
         assert not differences(expected["answers"], json.loads(json.dumps(shortened(said))))
         became = json.loads(json.dumps(shortened(resumed(run))))
         assert not differences(expected["resumed"], became)
+        assert Run(None, run, "resume").state.step == became["step"]  # its data now has the present digest
     torch.set_num_threads(threads)
     last = run / "steps" / (read_pointer(run, "latest") or "")
     assert read_json(last / "manifest.json")["format"] == FORMAT

@@ -14,7 +14,7 @@ COMMITTED = ROOT / "tests/mutants.json"
 PAGE = ROOT / "docs/mutants.md"
 NOTICED = ("noticed", "timeout")
 Record = dict[str, Any]  # of a mutant, or of all of them
-NOTHING: Record = {"seed": 0, "sample": 0, "noticed": 0, "survivors": []}
+NOTHING: Record = {"seed": 0, "sample": 0, "noticed": 0, "rooms": {}, "survivors": []}
 
 
 def summary(records: Sequence[Record]) -> dict[str, tuple[int, int]]:

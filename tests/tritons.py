@@ -20,7 +20,7 @@ starts_interpreter = pytest.mark.skipif(
 
 
 if INTERPRETED:
-    # What a masked load leaves out is undefined on a GPU; the interpreter would read zeros.
+    # What a masked load leaves out is undefined on a GPU. The interpreter would read zeros; here it reads infinity.
     import numpy as np
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
@@ -29,7 +29,7 @@ if INTERPRETED:
     def load_undefined(self, pointers, mask, other, *options):  # type: ignore[no-untyped-def]
         found = load(self, pointers, mask, other, *options)
         if other is None and found.data.dtype.kind == "f":
-            found = TensorHandle(np.where(mask.data, found.data, found.data.dtype.type(np.nan)), found.dtype)
+            found = TensorHandle(np.where(mask.data, found.data, found.data.dtype.type(np.inf)), found.dtype)
         return found
 
     InterpreterBuilder.create_masked_load = load_undefined

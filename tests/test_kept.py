@@ -14,6 +14,8 @@ import torch
 from kept.answers import among, answers, climbed, differences, files_of, resumed, shortened
 from kept.own_parts import MINE
 from regard import Run, UserError, load
+from regard.recipes import with_kinds
+from regard.stored import stored as about
 
 KEPT = Path(__file__).parent / "kept"
 STORED = sorted(KEPT.glob("format-*/stored/*.zip"))
@@ -106,6 +108,18 @@ def test_a_kept_run_opens_and_answers(stored: Path, unpacked: Path) -> None:
 def test_a_kept_run_resumes(stored: Path, unpacked: Path) -> None:
     expected = expected_of(stored)
     check(expected["resumed"], resumed(unpacked, MINE if expected["own"] else None))
+
+
+@_of([path for path in RUNS if path.parents[1].name != "format-2"])
+def test_a_kept_run_is_resumed_by_the_command_that_started_it(stored: Path, unpacked: Path) -> None:
+    """From format 3 on, a run has the recipe as the command said it, and the digests of the files of its data."""
+    kinds = MINE if expected_of(stored)["own"] else None
+    known = about(unpacked, with_kinds(kinds))
+    assert known.asked is not None
+    assert bool(known.files) == (kinds is None)
+    run = Run(known.asked, unpacked, existing="auto", kinds=kinds)
+    assert run.resumed
+    assert run.recipe == known.recipe
 
 
 @_of(LADDERS)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from regard.data.tokenizers import Tokenizer, check_vocab
 from regard.errors import UserError
 from regard.file_io import RESTORE, check_finite, load_tensors, read_json, read_object
 from regard.layers.init import SkipInit, empty_weights
-from regard.migrations import migrated, renamed, renamed_state
+from regard.migrations import IN_STATE, OF_MODEL, Own, migrated, renamed, stored_field
+from regard.migrations import MODEL as ROOT
 from regard.pretrained import is_public
 from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe
@@ -28,6 +30,7 @@ from regard.version import __version__
 
 # In the directory of a step: the model's config and weights, and the state of its trainer.
 MODEL, WEIGHTS, TRAINER = "model.json", "weights.safetensors", "training/trainer.safetensors"
+NO_RECIPE = "not a recipe; restore the file or start another run."
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Stored:
     recipe: Recipe  # what is trained, with what followed from the data and from the model of from=
     asked: Recipe | None  # as the command that started the run said it; None: an earlier version has not stored it
     files: RunFiles  # that the data names
+    version: str | None  # which wrote it; None: an earlier one, which did not say so
 
 
 def recipe_json(recipe: Recipe, kinds: Kinds, asked: Recipe | None = None, files: RunFiles = {}) -> dict[str, Any]:  # noqa: B006
@@ -47,15 +51,33 @@ def recipe_json(recipe: Recipe, kinds: Kinds, asked: Recipe | None = None, files
 
 def stored(run: Path, kinds: Kinds = KINDS) -> Stored:
     """What the recipe.json of a run has."""
+    path, own = run / "recipe.json", _own(kinds)
+    content, version = recipe_content(run)
+    about = {name: content.pop(name, None) for name in ("format", "version", "asked", "files")}
+    every = (one and from_json(migrated(one, version, path, own), kinds) for one in (content, about["asked"]))
+    recipe, asked = every
+    if not isinstance(recipe, Recipe) or not isinstance(asked, Recipe | None):
+        raise UserError(f"{path}: {NO_RECIPE}")
+    written_by = None if about["version"] is None else str(about["version"])
+    return Stored(recipe, asked, files_from_json(about["files"] or {}, path), written_by)
+
+
+def recipe_content(run: Path) -> tuple[dict[str, Any], int]:
+    """The content of the recipe.json of a run, as it is stored, and its format; refuses a file that is no run's."""
     path = run / "recipe.json"
     content = read_json(path)
     version = check_format(path, content.get("format", 1) if isinstance(content, dict) else 1)
-    content = migrated(content, version, path)
-    about = {name: content.pop(name, None) for name in ("format", "version", "asked", "files")}
-    recipe, asked = from_json(content, kinds), about["asked"] and from_json(about["asked"], kinds)
-    if not isinstance(recipe, Recipe) or not isinstance(asked, Recipe | None):
-        raise UserError(f"{path}: not a recipe; restore the file or start another run.")
-    return Stored(recipe, asked, files_from_json(about["files"] or {}, path))
+    if content.get("kind") != "recipe":
+        raise UserError(f"{path}: {NO_RECIPE}")
+    return content, version
+
+
+def _own(kinds: Kinds) -> Own:
+    """The names in the tables of kinds that are a user's own; one of ours may have the name too."""
+    return {
+        table: {name for name, kind in named.items() if kind is not KINDS[table].get(name)}
+        for table, named in kinds.items()
+    }
 
 
 def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
@@ -67,7 +89,7 @@ def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The config of the model of a saved step."""
     inner = {name: kinds["node"][name] for name in ("headed", "directions")}  # no setting names them
     models = {**kinds["model"], **inner}
-    content = migrated(read_json(folder / MODEL), format_of(folder), folder / MODEL)
+    content = migrated(read_json(folder / MODEL), format_of(folder), folder / MODEL, _own(kinds), ROOT)
     try:
         return from_json(content, {**kinds, "model": models}, "model")
     except UserError as error:
@@ -119,22 +141,25 @@ def given_tokenizer(path: str) -> Tokenizer:
 
 def field_path(folder: Path, name: str) -> Path:
     """The path of a field in the directory of a step."""
-    return folder / "fields" / f"{name}.json"
+    return folder / "fields" / f"{stored_field(name, format_of(folder))}.json"
 
 
-def stored_weights(folder: Path) -> dict[str, Tensor]:
+def stored_weights(folder: Path, kinds: Kinds = KINDS) -> dict[str, Tensor]:
     """The weights of the model of a saved step, by their present names."""
-    return renamed(load_tensors(folder / WEIGHTS), format_of(folder), read_json(folder / MODEL))
+    path = folder / WEIGHTS
+    return renamed(load_tensors(path), format_of(folder), read_json(folder / MODEL), path, _own(kinds))
 
 
-def stored_training(folder: Path) -> dict[str, Tensor]:
-    """The state of the trainer of a saved step, by present names."""
-    return renamed_state(load_tensors(folder / TRAINER), format_of(folder), read_json(folder / MODEL))
+def stored_training(folder: Path, objective: Any, kinds: Kinds = KINDS) -> dict[str, Tensor]:
+    """The state of the trainer of a saved step, by present names. What an objective of a user's own stores stays."""
+    path, ours = folder / TRAINER, type(objective) in KINDS["objective"].values()
+    places = IN_STATE if ours else {OF_MODEL: "model"}
+    return renamed(load_tensors(path), format_of(folder), read_json(folder / MODEL), path, _own(kinds), places)
 
 
 def load_model(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The model of a saved step. Settings and weights are compared before memory is allocated for the model."""
-    config, tensors, path = stored_config(folder, kinds), stored_weights(folder), folder / WEIGHTS
+    config, tensors, path = stored_config(folder, kinds), stored_weights(folder, kinds), folder / WEIGHTS
     try:
         expected = empty_weights(config, len(tensors))
     except UserError as error:
@@ -146,9 +171,9 @@ def load_model(folder: Path, kinds: Kinds = KINDS) -> Any:
     return module
 
 
-def load_weights(module: nn.Module, folder: Path) -> None:
+def load_weights(module: nn.Module, folder: Path, kinds: Kinds = KINDS) -> None:
     """Load the weights of a saved step into a module; the names and shapes must be exactly the module's."""
-    tensors = stored_weights(folder)
+    tensors = stored_weights(folder, kinds)
     check_weights(module.state_dict(), tensors, folder / WEIGHTS)
     module.load_state_dict(tensors)
 
@@ -195,7 +220,7 @@ def average(run: Path, count: int, kinds: Kinds = KINDS) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for step in newest:
         try:
-            tensors = read_step(step, stored_weights)
+            tensors = read_step(step, partial(stored_weights, kinds=kinds))
         except UserError:
             if _newest(run, min(count, keep)) == newest:
                 raise

@@ -15,8 +15,9 @@ from regard.checkpoint import resolve
 ENDLESS = ["plan.steps=100000", "plan.evaluate=5", "plan.samples=4", "plan.log=1"]
 
 
-def _torchrun(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "regard"]
+def _torchrun(*arguments: object, cwd: Path, restarts: int = 0) -> subprocess.Popen[str]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", restarts]
+    launch = [*map(str, launch), "--nproc-per-node", "2", "-m", "regard"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
         [*launch, *map(str, arguments)], cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes
@@ -48,6 +49,44 @@ def test_a_rank_that_is_killed_ends_the_job(tiny: list[str], tmp_path: Path) -> 
     assert len(told) == 1  # which of the two depends on what the first rank was doing
     assert "--resume" in told[0]
     assert int(resolve(tmp_path / "run").name) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the ranks")
+def test_torchrun_restarts_a_run_whose_ranks_are_killed_and_its_weights_are_the_same(
+    tiny: list[str], tmp_path: Path
+) -> None:
+    """Each rank is killed once, the second one first."""
+    command = ["train", "translate", *tiny, "plan.steps=60", "plan.evaluate=10", "plan.log=1", "--existing", "auto"]
+    with _torchrun(*command, "--out", "whole", cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    with _torchrun(*command, "--out", "killed", cwd=tmp_path, restarts=3) as process:
+        for place, step in ((1, 10), (0, 30)):
+            _until_step(process, tmp_path / "killed", step)
+            os.kill(_ranks(process.pid)[place], signal.SIGKILL)
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert out.count("resumed at step") == 2
+    for name in ("weights.safetensors", "training/trainer.safetensors"):
+        whole, killed = ((resolve(tmp_path / run, ("latest",)) / name).read_bytes() for run in ("whole", "killed"))
+        assert whole == killed
+    told = [
+        list(map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines()))
+        for run in ("whole", "killed")
+    ]
+    steps = [[(line["kind"], line["step"], line.get("loss")) for line in lines] for lines in told]
+    assert steps[0] == steps[1]
+
+
+def _until_step(process: subprocess.Popen[str], run: Path, step: int) -> None:
+    """Wait until a step is saved, and two ranks run."""
+    latest = run / "latest"
+    while process.poll() is None:
+        if latest.exists() and int(latest.read_text() or 0) >= step and len(_ranks(process.pid)) == 2:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"ended with {process.returncode} before step {step}")
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from shutil import copytree
+from shutil import copy, copytree
 
 import pytest
 
@@ -70,6 +70,53 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(
     fresh = regard("train", "translate", *tiny, "plan.steps=3", "--overwrite", "--out", "run")
     assert fresh.code == 0
     assert Path("run/latest").read_text(encoding="utf-8") == "000003\n"
+
+
+def test_the_same_command_goes_on_with_existing_auto(regard: Regard, tiny: list[str]) -> None:
+    command = ["train", "translate", *tiny, "--existing", "auto", "--out", "run", "plan.schedule=linear"]
+    assert regard(*command).code == 0
+    again = regard(*command)
+    assert (again.code, "finished at step 6 (plan.steps), only evaluated again" in again.out) == (0, True)
+    other = regard(*command, "model.width=20")
+    assert other.code == 2
+    assert "model.width=20: the run in run was started with 16; resume with model.width=16, or" in other.err
+    longer = regard("train", "translate", "--resume", "plan.steps=8", "--out", "run")
+    assert "add --reschedule (in Python: reschedule=True)" in longer.err
+    longer = regard("train", "translate", "--existing", "resume", "plan.steps=8", "--reschedule", "--out", "run")
+    assert (longer.code, "resumed at step 6" in longer.out) == (0, True)
+    assert "warning: plan.steps=8, 6 before: the learning rate of the next step is" in longer.err
+    assert regard(*command).code == 0  # as it was started, with 8 steps now
+    for wrong, message in (
+        (("--resume", "--overwrite"), "--resume and --overwrite: one of them says what to do"),
+        (("--existing", "refuse", "--resume"), "--resume and --existing refuse: one of them says"),
+        (("--existing", "atuo"), '--existing atuo: no such choice. Did you mean "auto"?'),
+        (("--reschedule",), "--reschedule: changes the length of a run that is resumed; add --resume"),
+    ):
+        said = regard("train", "translate", "--out", "run", *wrong)
+        assert (said.code, message in said.err) == (2, True), said.err
+
+
+def test_moved_files_are_named_to_eval_and_to_train(regard: Regard, tiny: list[str], pairs: Path) -> None:
+    for name in ("train", "test"):
+        copy(pairs, f"{name}.tsv")
+    files = ["data.train=train.tsv", "data.test=test.tsv"]
+    assert regard("train", "translate", *tiny, *files, "--out", "run").code == 0
+    before = regard("eval", "run", "--json").out
+    Path("there").mkdir()
+    for name in ("train", "test"):
+        Path(f"{name}.tsv").rename(f"there/{name}.tsv")
+    lost = regard("eval", "run")
+    assert (lost.code, "data.train=train.tsv: no such file; restore it, or if it was" in lost.err) == (2, True)
+    moved = ["data.train=there/train.tsv", "data.test=there/test.tsv"]
+    assert regard("eval", "run", *moved, "--json").out == before
+    wrong = regard("eval", "run", moved[0], "data.test=there/nothing.tsv")
+    assert "data.test=there/nothing.tsv: no such file" in wrong.err
+    column = regard("eval", "run", "data.source=a")
+    assert "give it with --data FILE (a file of the run that was moved: data.train=PATH or data.test=PA" in column.err
+    assert regard("train", "translate", "--resume", *moved, "--out", "run").code == 0
+    assert regard("eval", "run", "--json").out == before
+    assert "there/train.tsv" in regard("show", "run").out
+    assert regard("show", "run", "--example").code == 0
 
 
 def test_a_run_with_a_name_of_its_own_is_resumed_by_its_recipe(regard: Regard, tiny: list[str]) -> None:

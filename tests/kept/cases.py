@@ -331,6 +331,8 @@ CASES: dict[str, Case] = {
     "two-stages": _small("classify", "labels.tsv", f"{TUNED} model.dropout=0", CLASSIFY, start="runs/ulmfit"),
     "first-stage": _small("classify", "labels.tsv", TUNED, CLASSIFY, start="runs/ulmfit", stage="tuned", stop=2),
     "public-bert": Case("classify", f"{PLAN} data.train=data/labels.tsv {NO_EPOCHS}", CLASSIFY, start="public/bert"),
+    # Layers by their names.
+    "frozen": _small("classify", "labels.tsv", f"{BERT} plan.freeze=body.embedding {NO_EPOCHS}", CLASSIFY),
     # Parts of a user's own.
     "own": Case("vowels", PLAN, NUMBER, own=True),
     "own-headed": Case("vowels", f"{PLAN} {BERT}", NUMBER, own=True),
@@ -385,6 +387,16 @@ LADDERS: dict[str, Ladder] = {
         "cells/roberta/pretrain",
     ),
 }
+
+
+# What every format after 2 has. Format 2 has all but "frozen", and later changes of a single part show there. These few
+# have what a change of the format itself may break: a model alone, under a head, in both directions, as an extractor;
+# shared weights, and weights beside the model; a carried state; settings that name layers and other settings; the files
+# of several parts of the data; parts of a user's own; a ladder with files of its own.
+AGAIN = (
+    *("text-tied", "text-both", "features", "frozen", "electra", "glove", "xl", "ulmfit", "two-stages", "mixture"),
+    *("own-headed", "ladder-pretraining"),
+)
 
 
 # -- the files that they read -----------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """Write the kept runs of the present format into `tests/kept/format-N/`, with the answers that they give now.
 
-    PYTHONPATH=src:tests python -m kept.make               every run, into a folder that must not exist
-    PYTHONPATH=src:tests python -m kept.make --out DIR NAME …    some of them elsewhere, to try
+    PYTHONPATH=src:tests python -m kept.make --out /tmp/kept/format-N    those that every format has, into a new folder
+    PYTHONPATH=src:tests python -m kept.make --out DIR NAME …            others, to try
+
+Without --out the folder is made in its place. A run stores where its files were: a place that says nothing is better.
 
 See README.md beside this file: what is kept is never written again.
 """
@@ -22,12 +24,12 @@ from typing import Any
 import torch
 
 from kept.answers import among, answers, climbed, resumed, shortened
-from kept.cases import CASES, LADDERS, Case, Ladder, files
+from kept.cases import AGAIN, CASES, LADDERS, Case, Ladder, files
 from kept.own_parts import MINE
 from regard import Run
 from regard.checkpoint import FORMAT
 from regard.recipes import KINDS, change, find_recipe, with_kinds
-from regard.stored import stored_recipe
+from regard.stored import stored
 from regard.training.events import Progress, Saved
 from regard.training.extractor import started
 from tiny_public import bert
@@ -36,7 +38,7 @@ HERE = Path(__file__).parent
 
 
 def make(out: Path, names: Sequence[str]) -> None:
-    """Write the data, and the runs and ladders of these names (without names: all), each with its expected answers."""
+    """Write the data, and the runs and ladders of these names, each with its expected answers."""
     (out / "expected").mkdir(parents=True)
     for name, content in files().items():
         path = out / "data" / name
@@ -44,7 +46,7 @@ def make(out: Path, names: Sequence[str]) -> None:
         content = content if isinstance(content, bytes) else content.encode()
         path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     with among(out):
-        for name in names or [*CASES, *LADDERS]:
+        for name in names:
             began = time.perf_counter()
             if name in CASES:
                 make_run(name, CASES[name])
@@ -53,14 +55,18 @@ def make(out: Path, names: Sequence[str]) -> None:
                 make_ladder(name, LADDERS[name])
             print(f"{name:<20} {time.perf_counter() - began:5.1f} s", flush=True)
         Path("stored").mkdir()
-        for folder in [*Path("runs").glob("*"), *Path("ladders").glob("*")]:
-            pack(folder, Path("stored") / f"{folder.name}.zip")
+        for name in names:
+            pack(Path("runs" if name in CASES else "ladders") / name, Path("stored") / f"{name}.zip")
         for left in ("runs", "ladders", "public"):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def make_run(name: str, case: Case) -> None:
-    """Train a run to the step at which it is stopped."""
+    """Train a run to the step at which it is stopped, and the run that it starts from before it."""
+    if Path("runs", name).exists():
+        return
+    if (start := case.start.removeprefix("runs/")) in CASES:
+        make_run(start, CASES[start])
     run, settings, kinds = Path("runs") / name, case.settings.split(), with_kinds(MINE) if case.own else KINDS
     if case.start:
         if case.start in PUBLIC and not Path(case.start).exists():
@@ -117,7 +123,7 @@ def make_ladder(name: str, ladder: Ladder) -> None:
     place = Path("ladders") / name
     whole = climbed(ladder.command, place)
     half = place / ladder.half
-    recipe = stored_recipe(half, KINDS)
+    recipe = stored(half).asked
     half.with_suffix(".json").unlink()
     for path in (half, *half.parent.glob("probe-*")):
         shutil.rmtree(path)
@@ -156,7 +162,7 @@ def main() -> None:
     if options.out.exists():
         sys.exit(f"{options.out}: is there already, and what is kept is never written again")
     torch.set_num_threads(1)
-    make(options.out, options.names)
+    make(options.out, options.names or AGAIN)
 
 
 if __name__ == "__main__":

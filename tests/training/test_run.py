@@ -263,7 +263,7 @@ def test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field(rec
         changed = {name: one for name, one in tensors.items() if value is not None or not name.startswith(start)}
         _tamper(out, "training/trainer.safetensors", save(changed if value is None else {**changed, start: value}))
         with pytest.raises(UserError, match=rf"000004/training/trainer\.safetensors: {message}"):
-            restore(resolve(out, ("latest",)), trainer)
+            restore(resolve(out, ("latest",)), trainer, made.objective)
     with pytest.raises(UserError, match=r"trainer\.safetensors: elsewhere is 1"):
         Run(made, out, "resume")
 
@@ -523,13 +523,16 @@ def test_a_second_interrupt_waits_until_the_first_has_saved(recipe, tmp_path, mo
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch, number):
-    before = signal.getsignal(number)
-    with monkeypatch.context() as patch:
-        _Pressed(patch, n=2, number=number)
-        with pytest.raises(KeyboardInterrupt):
-            list(Run(recipe(), tmp_path / "run"))
-    assert read_pointer(tmp_path / "run", "latest") == "000003"
-    assert signal.getsignal(number) is before
+    before = signal.signal(number, signal.SIG_DFL)  # under nohup, SIGHUP is ignored
+    try:
+        with monkeypatch.context() as patch:
+            _Pressed(patch, n=2, number=number)
+            with pytest.raises(KeyboardInterrupt):
+                list(Run(recipe(), tmp_path / "run"))
+        assert read_pointer(tmp_path / "run", "latest") == "000003"
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_under_nohup_a_closed_terminal_does_not_end_a_run(recipe, tmp_path, monkeypatch):

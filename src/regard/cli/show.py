@@ -16,6 +16,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe
+    from regard.stored import Stored
 
 HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "translate": "Translate: a text in, a text out",
@@ -114,15 +115,17 @@ def show(
         return
     if json:
         values = {setting.name: setting.value for setting in tree(recipe)}
-        print_line({**_progress(run, recipe), "changed": changed(recipe), "settings": values} if run else values)
+        print_line(
+            {**_progress(run, known), "changed": changed(recipe), "settings": values} if run and known else values
+        )
         return
     if schedule:
         _schedule(console, recipe)
     if example:
         _examples(console, recipe)
     if not (schedule or example):
-        if run:
-            _run(console, run, recipe)
+        if run and known:
+            _run(console, run, known)
         _settings(console, recipe)
         use = f"{escape(recipe.name)} plan.steps=400" + " --out runs/other" * bool(run)
         console.print(f"Change any of them: [bold]regard train {use}[/]", highlight=False)
@@ -158,7 +161,7 @@ def changed(recipe: "Recipe") -> dict[str, dict[str, Any]]:
     }
 
 
-def _progress(run: Path, recipe: "Recipe") -> dict[str, Any]:
+def _progress(run: Path, known: "Stored") -> dict[str, Any]:
     """How far a run is, and its newest scores: those of the validation examples, or the training loss."""
     from regard.checkpoint import read_pointer
     from regard.training.ladder.quality import read_log
@@ -169,9 +172,10 @@ def _progress(run: Path, recipe: "Recipe") -> dict[str, Any]:
     names = ["loss"] if line["kind"] == "train" else [name for name in line if name not in TIMES]
     return {
         "run": run,
-        "recipe": recipe.name,
+        "recipe": known.recipe.name,
+        "version": known.version,
         "step": int(latest or 0),
-        "steps": recipe.plan.steps,
+        "steps": known.recipe.plan.steps,
         "best_step": int(best) if best else None,
         "scored": line["kind"],
         "scores": {name: line[name] for name in names},
@@ -179,18 +183,19 @@ def _progress(run: Path, recipe: "Recipe") -> dict[str, Any]:
     }
 
 
-def _run(console: SafeConsole, run: Path, recipe: "Recipe") -> None:
+def _run(console: SafeConsole, run: Path, known: "Stored") -> None:
     """Print how far a run is, its newest scores, and the settings that differ from its recipe."""
     from regard.config import format_value
     from regard.report.figures import find_metric
 
-    found, metrics = _progress(run, recipe), all_kinds()["metric"]
+    found, metrics, recipe = _progress(run, known), all_kinds()["metric"], known.recipe
     scores = [(find_metric(name, metrics), value) for name, value in found["scores"].items()]
     rows = [
         ["step", f"{found['step']:,} of {found['steps']:,}"],
         *([["best step", f"{found['best_step']:,}"]] if found["best_step"] is not None else []),
         *([metric.title, metric.show(value)] for metric, value in scores),
         *([["report", str(found["report"])]] if found["report"] else []),
+        *([["written by", f"regard {found['version']}"]] if found["version"] else []),
     ]
     of = f"; scores of {found['scored']}" if scores else ""
     console.print(grid(f"{run}: a run of {recipe.name}{of}", ["", ""], rows), "")

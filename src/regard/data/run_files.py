@@ -44,11 +44,8 @@ RunFiles = Mapping[str, tuple[RunFile, ...]]  # by the name of a setting, such a
 
 def run_files(data: Any) -> dict[str, tuple[RunFile, ...]]:
     """The files that data names by its settings. A setting whose value is no path of a file has none."""
-    return {
-        name: tuple(_run_file(path) for path in paths)
-        for name, paths in named_paths(data)
-        if all(os.path.exists(os.path.expanduser(path)) for path in paths)
-    }
+    given = {name: split_paths(value) for name, value in named_paths(data)}
+    return {name: tuple(map(_run_file, paths)) for name, paths in given.items() if all(map(_exists, paths))}
 
 
 def _run_file(path: str) -> RunFile:
@@ -56,14 +53,18 @@ def _run_file(path: str) -> RunFile:
     return RunFile(path, os.path.abspath(there), "" if there.is_dir() else contents_sha256(path))
 
 
-def named_paths(data: Any, place: str = "data") -> Iterator[tuple[str, list[str]]]:
-    """The settings of data that may name files, and the paths of each: two of parallel files."""
+def _exists(path: str) -> bool:
+    return os.path.exists(os.path.expanduser(path))
+
+
+def named_paths(data: Any, place: str = "data") -> Iterator[tuple[str, str]]:
+    """The settings of data that may name files, and their values."""
     for field in fields(data):
         value, name = getattr(data, field.name), f"{place}.{field.name}"
         if is_dataclass(value):
             yield from named_paths(value, name)
         elif field.name in SETTINGS and isinstance(value, str) and value:
-            yield name, split_paths(value)
+            yield name, value
 
 
 def located(data: T, files: RunFiles) -> T:
@@ -75,7 +76,11 @@ def located(data: T, files: RunFiles) -> T:
     if missing := [name for name in files if name not in given]:
         before = ",".join(file.path for file in files[missing[0]])
         raise UserError(f"{missing[0]}=: the run was started with {before}; name that file, or where it is now.")
-    return _with_paths(data, {name: _places(name, given[name], files[name]) for name in files})
+    found = {
+        name: ",".join(_place(name, path, file) for path, file in _pairs(name, given[name], several))
+        for name, several in files.items()
+    }
+    return _with_paths(data, found)
 
 
 def moved(files: RunFiles, data: Any, found: Any) -> dict[str, tuple[RunFile, ...]]:
@@ -84,29 +89,34 @@ def moved(files: RunFiles, data: Any, found: Any) -> dict[str, tuple[RunFile, ..
     return {
         name: tuple(
             RunFile(path, os.path.abspath(os.path.expanduser(place)), file.sha256)
-            for path, place, file in zip(given[name], places[name], several)
+            for (path, file), (place, _) in zip(_pairs(name, given[name], several), _pairs(name, places[name], several))
         )
         for name, several in files.items()
     }
 
 
-def _places(name: str, paths: list[str], files: tuple[RunFile, ...]) -> str:
+def _pairs(name: str, value: str, files: tuple[RunFile, ...]) -> list[tuple[str, RunFile]]:
+    """The path of each file in the value of a setting. The name of a file that is not there may have a comma, too."""
+    before = ",".join(file.path for file in files)
+    same = ",".join(part.strip() for part in value.split(",")) == before
+    paths = [file.path for file in files] if same else split_paths(value)
     if len(paths) != len(files):
-        found = f"the run was started with {','.join(file.path for file in files)}"
-        raise UserError(f"{name}={','.join(paths)}: {found}; name as many files.")
-    return ",".join(_place(name, path, file) for path, file in zip(paths, files))
+        raise UserError(f"{name}={value}: the run was started with {before}; name as many files.")
+    return list(zip(paths, files))
 
 
 def _place(name: str, path: str, file: RunFile) -> str:
-    places = dict.fromkeys([path, file.absolute] if path == file.path else [path])
+    places = [path]
+    if path == file.path and os.path.abspath(os.path.expanduser(path)) != file.absolute:
+        places.append(file.absolute)
     for place in places:
         if file.is_at(place):
             return place
     cure = f"if it was moved, give {name}=PATH to eval, or to train --resume, which stores it"
-    if there := [place for place in places if os.path.exists(os.path.expanduser(place))]:
+    if there := [place for place in places if _exists(place)]:
         changed = f"the contents of {' and of '.join(there)} are not what the run was started with"
         raise UserError(f"{name}={path}: {changed}; restore them, or {cure}.")
-    elsewhere = f", nor {file.absolute}" if path == file.path and path != file.absolute else ""
+    elsewhere = "".join(f", nor {place}" for place in places[1:])
     raise UserError(f"{name}={path}: no such file{elsewhere}; restore it, or {cure}.")
 
 

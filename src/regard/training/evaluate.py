@@ -23,7 +23,7 @@ from regard.decode.beam_search import check_size
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
-from regard.stored import stored_training
+from regard.stored import TRAINER, check_weights, stored_training
 from regard.tasks import Task
 from regard.training.folder import RunState
 from regard.training.loop import OWN
@@ -154,8 +154,11 @@ def own_module(model: Loaded) -> nn.Module | None:
     own: nn.Module | None = model.recipe.objective.modules(model.module, model.fields)
     if own is not None:
         step = model.path / "steps" / f"{model.step:06d}"
-        tensors = stored_training(step if step.is_dir() else model.path)  # the path of a run, or of a step
-        own.load_state_dict({name.removeprefix(OWN): value for name, value in tensors.items() if name.startswith(OWN)})
+        step = step if step.is_dir() else model.path  # the path of a run, or of a step
+        tensors = stored_training(step, model.recipe.objective, model.kinds)
+        found = {name: value for name, value in tensors.items() if name.startswith(OWN)}
+        check_weights({f"{OWN}{name}": value for name, value in own.state_dict().items()}, found, step / TRAINER)
+        own.load_state_dict({name.removeprefix(OWN): value for name, value in found.items()})
     return own and own.to(next(model.module.parameters())).eval()
 
 

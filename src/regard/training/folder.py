@@ -30,8 +30,8 @@ from regard.file_io import (
 )
 from regard.models import Model
 from regard.objectives.objective import Trainer
-from regard.recipes import Recipe
-from regard.stored import MODEL, TRAINER, WEIGHTS, load_weights, stored, stored_training
+from regard.recipes import KINDS, Recipe
+from regard.stored import MODEL, TRAINER, WEIGHTS, load_weights, recipe_content, stored, stored_training
 from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
 
@@ -52,7 +52,7 @@ def is_run(out: Path) -> bool:
     return (out / "recipe.json").is_file()
 
 
-def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
+def check_folder(out: Path, existing: Existing) -> None:
     """Refuse to overwrite anything without the user's permission, or anything that is no run."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: this is a file; choose another --out.")
@@ -65,7 +65,7 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
         )
     if is_run(out) and existing == "overwrite":
         try:
-            stored(out, kinds)
+            recipe_content(out)  # its settings need not be those of the present format
         except UserError as error:
             cure = "it is not overwritten; delete it yourself, or choose another --out"
             raise UserError(f"{out}: its recipe.json is not that of a run ({error}); {cure}.") from error
@@ -221,10 +221,10 @@ def save(run: Path, state: RunState, prepared: Prepared, model: Model, training:
     return save_step(run, state.step, files, prepared.recipe.plan.keep)
 
 
-def restore(folder: Path, trainer: Trainer) -> None:
-    """Restore the model and the trainer that `save` wrote."""
-    load_weights(trainer.model, folder)
-    state = stored_training(folder)
+def restore(folder: Path, trainer: Trainer, objective: Any, kinds: Kinds = KINDS) -> None:
+    """Restore the model and the trainer that `save` wrote for this objective."""
+    load_weights(trainer.model, folder, kinds)
+    state = stored_training(folder, objective, kinds)
     try:
         trainer.restore(state, int(folder.name))
     except UserError as error:

@@ -27,6 +27,7 @@ from regard.training.optim import (
     TRIGGER,
     AveragedSgd,
     build_optimizer,
+    by_first_names,
     optimizer_state,
     place_in_schedule,
     rate_at,
@@ -111,14 +112,16 @@ class GradientTrainer:
             {name.removeprefix(part): value for name, value in state.items() if name.startswith(part)}
             for part in ("optimizer/", OWN, "lanes/")
         )
-        own = self.loss_module.own
+        own, optimizer = self.loss_module.own, by_first_names(optimizer, self.loss_module)
         if isinstance(self.optimizer, AveragedSgd):
             self.optimizer.restore_trigger(state)
         shapes = state_shapes(self.optimizer, self.loss_module, self._plan, step, optimizer)
         own_shapes = {} if own is None else {name: value.shape for name, value in own.state_dict().items()}
         expected = {f"optimizer/{name}": shape for name, shape in shapes.items()}
         expected |= {f"{OWN}{name}": shape for name, shape in own_shapes.items()}
-        found = {name: value.shape for name, value in state.items() if not name.startswith(("lanes/", f"{TRIGGER}/"))}
+        apart = ("optimizer/", "lanes/", f"{TRIGGER}/")
+        found = {name: value.shape for name, value in state.items() if not name.startswith(apart)}
+        found |= {f"optimizer/{name}": value.shape for name, value in optimizer.items()}
         if wrong := shape_error(found, expected):
             raise UserError(wrong)
         for name, value in optimizer.items():

@@ -258,6 +258,19 @@ def state_shapes(
     return shapes
 
 
+def by_first_names(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """What `optimizer_state` returned, with each weight by the first of its names.
+
+    A weight that two layers share has two names. Which one is the first depends on the order of the layers, and was the
+    other one if that order has changed.
+    """
+    first = {weight: name for name, weight in module.named_parameters()}
+    names = {name: first[weight] for name, weight in module.named_parameters(remove_duplicate=False)}
+    parts = {place: place.rpartition("/") for place in state}
+    now = {place: f"{names.get(name, name)}/{key}" for place, (name, _, key) in parts.items()}
+    return {place if now[place] in state else now[place]: value for place, value in state.items()}
+
+
 def restore_optimizer(optimizer: Optimizer, module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Restore the state that `optimizer_state` returned, on the device of the weights."""
     weights = dict(module.named_parameters())

@@ -10,6 +10,7 @@ Gradients are summed here and not by `DistributedDataParallel`, which averages t
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -223,6 +224,9 @@ def join_ranks() -> Iterator[Ranks]:
         return
     try:
         store, rank, count = next(iter(rendezvous("env://", timeout=STEP_TIMEOUT)))
+        store = dist.PrefixStore(  # type: ignore[attr-defined]
+            _name_of_start(store, rank, count), store
+        )
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=STEP_TIMEOUT)
         slow_group = dist.new_group(backend="gloo", timeout=EVALUATION_TIMEOUT)
@@ -232,6 +236,31 @@ def join_ranks() -> Iterator[Ranks]:
     local, local_count = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", count)
     yield Ranks(rank, count, int(local), int(local_count), slow_group, store)
     dist.destroy_process_group()  # not after a failure: the other ranks may be gone
+
+
+def _name_of_start(store: Any, rank: int, count: int) -> str:
+    """A name for this start of the ranks, the same on all of them and new for every start.
+
+    When torchrun restarts the ranks, its store still has the keys of the start before. Ranks that read those would try
+    to connect to processes that have ended. So every other rank writes a random word, and the first rank answers each
+    word that it finds, until every rank has confirmed the name.
+    """
+    word = os.urandom(8).hex()
+    if rank:
+        store.set(f"regard/word/{rank}", word)
+        name = store.get(f"regard/name/{word}").decode()  # waits for the answer
+        store.set(f"regard/{name}/{rank}", "")
+        return name
+    waiting, until = [*range(1, count)], time.monotonic() + STEP_TIMEOUT.total_seconds()
+    while waiting:
+        for other in waiting:
+            if store.check([key := f"regard/word/{other}"]):  # the word may be that of a process that has ended
+                store.set(f"regard/name/{store.get(key).decode()}", word)
+        waiting = [other for other in waiting if not store.check([f"regard/{word}/{other}"])]
+        if time.monotonic() > until:
+            raise RuntimeError(f"rank {waiting[0]} did not answer")
+        time.sleep(0.01)
+    return word
 
 
 def _group_messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

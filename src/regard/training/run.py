@@ -85,7 +85,7 @@ class Run:
     ) -> None:
         self.kinds = kinds = with_kinds(kinds)
         out, asked = Path(out), recipe
-        check_folder(out, existing, kinds)
+        check_folder(out, existing)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
                 pass
@@ -132,7 +132,7 @@ class Run:
             if before:
                 self.state = read_state(before)
                 check_batches(out, plan.accumulate, ranks.count, self.state.batches)
-                restore(before, self.trainer)
+                restore(before, self.trainer, recipe.objective, kinds)
                 if self.state.data != stored_digest(self.prepared.batches, format_of(before)):
                     changed = "the training data is not what the run was started with"
                     raise UserError(f"{out}: {changed}; restore it to resume.")
@@ -219,7 +219,7 @@ class Run:
                 self._tuning._write_folder()
             return [self._save()] if new else []
         if new:
-            check_folder(self._folder, self._existing, self.kinds)  # again: it was not locked before
+            check_folder(self._folder, self._existing)  # again: it was not locked before
             if is_run(self._folder):
                 clear(self._folder)
             if self._tuning is not None:  # first, since a run that has a recipe can be resumed

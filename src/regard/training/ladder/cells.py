@@ -15,11 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.checkpoint import FORMAT, OLDEST, check_format
 from regard.config import from_json, to_json
 from regard.errors import UserError
-from regard.file_io import read_json, write_json
+from regard.file_io import read_json, read_object, write_json
 from regard.migrations import migrated
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe, with_vocabularies
 from regard.recording import attentions, watch
+from regard.stored import stored_recipe
 from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
@@ -82,9 +83,10 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
     """
     if cell.result.exists():
         found = read_json(cell.result)
-        if not _is_of(found, cell):
+        complete = isinstance(found, dict) and {"beam", "recipe", "curve"} <= found.keys()
+        if not complete or found["beam"] != cell.beam or _recipe_of(found, cell.result) != cell.recipe:
             raise UserError(f"{cell.result}: measured with other settings; remove it or choose another --out.")
-        return found
+        return {**found, "recipe": to_json(cell.recipe, KINDS)}
     if not all("training" in line for line in evaluations(read_log(cell.out))):
         raise UserError(f"{cell.out}: its log has no time of training; remove it or choose another --out.")
     run = Run(cell.recipe, cell.out, "auto", cell.start)
@@ -95,16 +97,24 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
     return found
 
 
-def _is_of(found: Any, cell: Cell) -> bool:
-    """Whether a stored result is complete, and that of a cell with these settings."""
-    if not isinstance(found, dict) or not {"beam", "recipe", "curve"} <= found.keys():
-        return False
-    version = check_format(cell.result, found.get("format", OLDEST))  # results of the oldest format do not say it
-    recipe = migrated(found["recipe"], version, cell.result)
+def _recipe_of(found: Mapping[str, Any], path: Path) -> Any:
+    """The recipe of a stored result as the present format has it; None if it has settings that are gone."""
+    version = check_format(path, found.get("format", OLDEST))  # results of the oldest format do not say it
     try:
-        return found["beam"] == cell.beam and from_json(recipe, KINDS) == cell.recipe
+        return from_json(migrated(found["recipe"], version, path), KINDS)
     except UserError:
-        return False
+        return None
+
+
+def stored_data(out: Path) -> Any:
+    """The data of the cell with this directory, by its result or by its run; None if neither is there and is read."""
+    result = out.with_suffix(".json")
+    try:
+        if result.is_file():
+            return _recipe_of(read_object(result), result).data
+        return stored_recipe(out).data
+    except (UserError, KeyError, AttributeError):
+        return None
 
 
 def measured(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ from regard.file_io import atomic_write
 from regard.heads import Pool
 from regard.recipes import KINDS, Recipe, change, find_recipe, find_task, model_config, with_vocabularies
 from regard.stored import given_tokenizer
-from regard.training.ladder.cells import Cell, fit_size, measured, parameters
+from regard.training.ladder.cells import Cell, fit_size, measured, parameters, stored_data
 from regard.training.ladder.side_by_side import Follow
 from regard.training.warm_start import WarmStart, warm_start_from, warm_started
 
 RATE = "plan.rate=1e-3"  # higher than in the recipe: the models are small, and have few steps
 LAST = 10**9  # steps between two evaluations: only the last step is evaluated
+# The settings of a probe in the name of its folder; those that later versions add are not among them.
+KEYED = ("train", "valid", "text", "label", "labels", "steps", "rate", "batch_tokens", "pool")
 DRAWN = 1  # the seed by which the labelled texts are drawn; all entries and seeds learn from the same texts
 
 
@@ -147,6 +150,12 @@ class Probe:
         if not 0 < self.rate < float("inf"):
             raise UserError(f"probe.rate={self.rate}: give a number above 0, such as 3e-4.")
 
+    @property
+    def key(self) -> dict[str, Any]:
+        """The settings that results depend on. One that was added later counts only if it has no default value."""
+        later = {one.name: one.default for one in fields(self) if one.name not in KEYED}
+        return {name: value for name, value in vars(self).items() if name not in later or value != later[name]}
+
     def write(self, out: Path) -> "Probe":
         """The probe with the texts that are used, drawn and written to files: all entries learn from the same."""
         try:
@@ -163,7 +172,7 @@ class Probe:
             name: "".join(json.dumps({"text": one.text, "label": one.label}) + "\n" for one in examples)
             for name, examples in parts.items()
         }
-        folder = out / f"probe-{_key([vars(self), lines])}"  # results of other texts are not read
+        folder = out / f"probe-{_key([self.key, lines])}"  # results of other texts are not read
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in lines.items():
             with atomic_write(folder / f"{name}.jsonl") as file:
@@ -221,7 +230,7 @@ def jobs(
 ) -> list[Job]:
     """A job for each entry. `settings` are those of the recipe, for all entries."""
     bert = _recipe(FAMILIES["bert"], settings)
-    tokenizer = bert.data.tokenizer or str(_shared_tokenizer(bert, out))
+    tokenizer = bert.data.tokenizer or _known_tokenizer(settings, out) or str(_shared_tokenizer(bert, out))
     vocab = given_tokenizer(tokenizer).size
     target = parameters(_sized(bert, vocab))
     written = probe.write(out) if probe.train else None
@@ -231,8 +240,7 @@ def jobs(
         sized = _sized(recipe, vocab)
         model = with_vocabularies(fit_size(entry.name, sized, target) if entry.fitted else sized)
         plan = replace(recipe.plan, minutes=minutes, patience=0)
-        place = out / "cells" / entry.name.replace(" ", "-").replace("=", "-") / "pretrain"
-        cell = Cell(entry.name, plan.seed, replace(recipe, model=model, plan=plan), place, part="valid")
+        cell = Cell(entry.name, plan.seed, replace(recipe, model=model, plan=plan), _place(entry, out), part="valid")
         every = tuple(range(plan.seed, plan.seed + seeds))
         found.append(Job(entry, cell, written, every, plan.rate / bert.plan.rate))
     return found
@@ -255,6 +263,26 @@ def _sized(recipe: Recipe, vocab: int) -> Any:
     """The config of a recipe's model for a vocabulary of this size."""
     task = find_task(recipe, KINDS)
     return model_config(recipe, task, KINDS).with_sizes(dict.fromkeys(task.fields, vocab))
+
+
+def _place(entry: Entry, out: Path) -> Path:
+    """The directory of the run that pre-trains an entry."""
+    return out / "cells" / entry.name.replace(" ", "-").replace("=", "-") / "pretrain"
+
+
+def _known_tokenizer(settings: Sequence[str], out: Path) -> str:
+    """The file of the tokenizer that the cells of this ladder have already; empty if none has one for the same data.
+
+    Its name follows from all settings of the data, which may have been others in the version that started the ladder.
+    """
+    for entry in select([])[0]:
+        data = stored_data(_place(entry, out))
+        file = getattr(data, "tokenizer", "")
+        there = file and Path(file).parent == out and Path(file).is_file()
+        with suppress(UserError):  # an entry that is not asked for now need not have these settings
+            if there and replace(data, tokenizer="") == _recipe(entry, settings).data:
+                return str(file)
+    return ""
 
 
 def _shared_tokenizer(recipe: Recipe, out: Path) -> Path:

@@ -1,6 +1,6 @@
 """What is published keeps its settings: recipes, sizes and the models of the ladder of sequences, as in `settings.txt`.
 
-python tests/recipes/test_settings.py      writes the file anew, after a change of settings; then measure results anew
+python tests/recipes/test_recipe_settings.py      writes the file anew, after an intended change; then measure anew
 
 Each has the settings that differ from the defaults of its parts. docs/RESULTS.md was measured with them.
 """

@@ -186,6 +186,8 @@ def choose(mutant: Mutant, table: Table) -> Choice:
     covered = bool(own or sharing)
     if not covered:  # coverage does not see compiled code, and processes that are killed
         own |= table.tests(mutant.file, mutant.function_lines)
+        if mutant.room == "kernels":  # nor Triton's interpreter, which is another process
+            own |= {test for test in table.seconds if test.startswith("tests/kernels/")}
     near = matching | sharing
     first = in_turn(own, table.seconds, TESTS, SECONDS)
     first |= in_turn(near - own, table.seconds, TESTS, SECONDS)

@@ -13,7 +13,8 @@ the tests stay the same. `--again` tries only the mutants that were not noticed,
     python tests/mutants.py --try ID --tests data/test_conll.py     one mutant, with tests of your choice
 
 tests/mutants.json has the rate to keep, and a verdict on each mutant that survived: fill in those that are empty. The
-exit status is 1 if the rate of the whole sample is lower than that.
+exit status is 1 if the rate of the whole sample is lower than that. The programs of kernels run in the interpreter of
+Triton (pip install triton); where that is missing, the kernels do not count.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from contexts import Table, choose, collect
 from edits import ROOT, Sources, digest
-from mutant_table import NOTICED, Record, committed, record, show
+from mutant_table import NOTICED, Record, committed, record, show, summary
 from mutation import Mutant, mutants, sample
 from trials import Copy, Result, prepare
 
+TRITON = find_spec("triton") is not None
 OUT, COVERAGE = ROOT / "build/mutants.jsonl", ROOT / "build/mutants-coverage.json.gz"
 
 
@@ -88,20 +92,24 @@ def record_of(mutant: Mutant, outcome: str, found: Result, left: int, seconds: f
 
 
 class Results:
-    """The results so far, in a file of JSON lines; the last line of a mutant counts."""
+    """The results so far, in a file of JSON lines; the last line of a mutant counts.
 
-    def __init__(self, path: Path, header: Record, *, again: bool) -> None:
+    `again`: a sample. What of it was noticed stays, also if the code or the tests have changed.
+    """
+
+    def __init__(self, path: Path, header: Record, *, again: Collection[str] | None = None) -> None:
         self.path, self.records = path, dict[str, Record]()
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        if lines and (again or json.loads(lines[0])["digest"] == header["digest"]):
+        if lines and (again is not None or json.loads(lines[0])["digest"] == header["digest"]):
             for line in lines[1:]:
                 record = json.loads(line)
                 self.records[record["id"]] = record
         elif lines:
             path.replace(path.with_suffix(".old"))
             print(f"the code or the tests changed: starts anew ({path.with_suffix('.old')} has the former results)")
-        if again:
-            self.records = {key: one for key, one in self.records.items() if one["outcome"] in NOTICED}
+        if again is not None:
+            noticed = {key: one for key, one in self.records.items() if one["outcome"] in NOTICED}
+            self.records = {key: one for key, one in noticed.items() if key in again}
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8") as file:
             for each in (header, *self.records.values()):
@@ -242,7 +250,7 @@ def main() -> int:
     if given.collect is not None:
         return 0
     every = mutants(Sources())
-    chosen = sample(every, given.sample, given.seed)
+    chosen = sampled = sample(every, given.sample, given.seed)
     if given.ids:
         chosen = [one for one in every if one.key in given.ids]
     if given.only:
@@ -252,7 +260,7 @@ def main() -> int:
     prepare()
     if given.tests:
         return try_with(chosen, given.tests)
-    results = Results(given.out, header_of(given), again=given.again)
+    results = Results(given.out, header_of(given), again={one.key for one in sampled} if given.again else None)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trials = Trials(table, results, given.jobs, given.seconds - (time.monotonic() - begin), Path(folder))
         try:
@@ -266,11 +274,17 @@ def main() -> int:
     if len(done) < len(chosen):
         print(f"{len(chosen) - len(done)} are left: the same command goes on")
     whole = len(done) == given.sample and not (given.ids or given.only)
-    noticed, kept = sum(one["outcome"] in NOTICED for one in done), committed()
-    if whole and (given.seed, given.sample) == (kept["seed"], kept["sample"]) and noticed < kept["noticed"]:
-        print(f"{kept['noticed']} were noticed before: new code needs tests")
+    kept = committed()
+    noticed, before = counted(summary(done)), counted(kept["rooms"])
+    if whole and (given.seed, given.sample) == (kept["seed"], kept["sample"]) and noticed < before:
+        print(f"{before} were noticed before: new code needs tests")
         return 1
     return 0
+
+
+def counted(rooms: Mapping[str, Sequence[int]]) -> int:
+    """How many mutants were noticed; those of kernels need Triton."""
+    return sum(some for room, (some, _) in rooms.items() if TRITON or room != "kernels")
 
 
 def covered(given: argparse.Namespace) -> Table:
@@ -293,6 +307,7 @@ def header_of(given: argparse.Namespace) -> Record:
     import torch
 
     versions = f"Python {sys.version_info[0]}.{sys.version_info[1]}, torch {torch.__version__}"
+    versions += f", triton {version('triton')}" if TRITON else ""
     return {
         "digest": digest(),
         "seed": given.seed,

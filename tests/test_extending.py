@@ -252,6 +252,18 @@ def test_it_resumes_bit_for_bit(trained: tuple[Path, list[Any]], tmp_path: Path)
     assert again == {step: whole[step] for step in again}
 
 
+def test_it_is_examined_with_its_parts(trained: tuple[Path, list[Any]]) -> None:
+    model = regard.load(trained[0], "cpu", kinds=MINE)
+    (found,) = (each for each in regard.doctor(model) if each.check == "resumed")
+    assert (found.status, found.note) == ("passed", "")
+
+
+def test_parts_that_one_command_is_given_are_unknown_to_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "vowels"], kinds=MINE) == 0
+    assert main(["show", "vowels"]) != 0
+    assert "vowels" in capsys.readouterr().err
+
+
 def test_it_is_loaded_with_its_fields(trained: tuple[Path, list[Any]]) -> None:
     out, _ = trained
     model = regard.load(out, "cpu", kinds=MINE)

@@ -12,7 +12,7 @@ import pytest
 from contexts import Table, by_file, choose, in_turn
 from edits import ROOT, Sources
 from mutant_table import recorded, summary
-from mutants import Results
+from mutants import Results, counted
 from mutation import Mutant, allocate, mutants, sample
 
 CODE = '''"""A module."""
@@ -158,6 +158,18 @@ def test_the_tests_of_a_mutant(tmp_path: Path) -> None:
     assert choose(by_line[27], shared).first[2:] == [f"tests/cli/test_cli.py::{name}" for name in "ced"]
 
 
+def test_kernels_that_coverage_does_not_see_are_tried_with_the_tests_of_kernels(tmp_path: Path) -> None:
+    one = found(tmp_path, "def f(a):\n    return a + 1\n", "kernels/tiles.py")[0]
+    seconds = {"tests/kernels/test_step.py::a": 1.0, "tests/cli/test_cli.py::c": 0.1}
+    assert choose(one, Table(seconds)).first == ["tests/kernels/test_step.py::a"]
+
+
+def test_kernels_count_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there, noticed in ((True, 5), (False, 3)):
+        monkeypatch.setattr("mutants.TRITON", there)
+        assert counted({"data": (3, 4), "kernels": (2, 9)}) == noticed
+
+
 def test_the_fastest_test_of_each_file_comes_first() -> None:
     seconds = {"a::1": 1.0, "a::2": 2.0, "b::1": 5.0, "b::2": 6.0, "c::1": 50.0}
     assert in_turn(seconds, seconds, 3, 60.0) == {"a::1", "b::1", "c::1"}
@@ -167,13 +179,14 @@ def test_the_fastest_test_of_each_file_comes_first() -> None:
 
 def test_results_go_on_with_the_same_code_and_start_anew_with_other_code(tmp_path: Path) -> None:
     path, header = tmp_path / "out.jsonl", {"digest": "one"}
-    results = Results(path, header, again=False)
+    results = Results(path, header)
     for key, outcome in (("a", "noticed"), ("b", "survived"), ("b", "noticed"), ("c", "survived")):
         results.add({"id": key, "outcome": outcome, "room": "data"})
-    go_on = Results(path, header, again=False).records
+    go_on = Results(path, header).records
     assert {key: one["outcome"] for key, one in go_on.items()} == {"a": "noticed", "b": "noticed", "c": "survived"}
-    assert list(Results(path, {"digest": "two"}, again=True).records) == ["a", "b"]
-    assert Results(path, header, again=False).records == {}
+    assert list(Results(path, {"digest": "two"}, again={"a", "b", "c"}).records) == ["a", "b"]
+    assert list(Results(path, {"digest": "two"}, again={"b", "d"}).records) == ["b"]
+    assert Results(path, header).records == {}
     assert path.with_suffix(".old").is_file()
 
 

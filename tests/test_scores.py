@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from regard.attention import MultiHead, attend, weights
 from regard.errors import UserError
@@ -33,6 +34,7 @@ from regard.scores import (
     build_score,
     check_score,
     masked_softmax,
+    precise_product,
 )
 
 WIDTH, CAPACITY, ROWS = 4, 12, 2
@@ -539,6 +541,15 @@ def test_location_says_when_it_has_no_room() -> None:
     score = Location(4, capacity=3)
     with pytest.raises(UserError, match=r"^capacity=3: .*5 keys.*Location"):
         weights(score, torch.randn(1, 2, 4), score.keys(torch.randn(1, 5, 4)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_logits_of_halves_are_in_float32(device: str) -> None:
+    """The tensors have shapes only, so this needs no GPU."""
+    with FakeTensorMode(), torch.no_grad():
+        q, k = (torch.empty(2, length, 4, dtype=torch.float16, device=device) for length in (3, 5))
+        found = precise_product(q, k)
+    assert (found.dtype, found.device.type, found.shape) == (torch.float32, device, (2, 3, 5))
 
 
 @pytest.mark.parametrize("score", [General(4, 6), Additive(4, 6, 5)])

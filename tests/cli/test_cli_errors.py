@@ -216,6 +216,13 @@ def test_debug_shows_the_traceback(regard: Regard, monkeypatch: pytest.MonkeyPat
         regard("show", "datse")
 
 
+@pytest.mark.parametrize("option", ["--layer", "--head"])
+def test_layers_and_heads_are_counted_from_0(regard: Regard, option: str) -> None:
+    said = regard("look", "run", "a text", option, -1)
+    assert said.code == 2
+    assert f"Invalid value for '{option}': Input should be greater than or equal to 0" in said.err
+
+
 def test_help_comes_at_once_and_has_examples(regard: Regard) -> None:
     from regard.cli.app import COMMANDS
 

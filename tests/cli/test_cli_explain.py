@@ -109,6 +109,12 @@ def test_in_eighty_columns_lines_break_between_words(
     assert outputs[0].split() == outputs[1].split()
 
 
+def test_a_long_path_of_a_page_can_be_copied_from_a_narrow_terminal(regard: Regard, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    page = Path("a folder with a long name", "of many words " * 5 + ".html")
+    assert f"The page: {page}" in regard("explain", "scores", *QUICK["scores"], "-o", page).out.splitlines()
+
+
 def test_without_a_topic_all_are_listed(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for arguments in ([], ["--help"]):
@@ -126,6 +132,8 @@ def test_the_help_of_a_topic_has_its_prose_and_its_options(regard: Regard, topic
     assert f"regard explain {topic}" in result.out
     words = " ".join(result.out.split())
     assert all(text in words for text in (TOPICS[topic].summary, *TOPICS[topic].prose))
+    paragraphs = {" ".join(block.split()) for block in result.out.split("\n\n")}
+    assert paragraphs >= {*TOPICS[topic].prose}  # with an empty line between them
     for setting in tree(TOPICS[topic].options):
         assert setting.comment, setting.name
         assert re.search(rf"^{setting.name} +", result.out, re.MULTILINE), setting.name

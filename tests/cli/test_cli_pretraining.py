@@ -134,6 +134,7 @@ def test_one_tokenizer_has_what_every_family_needs(tmp_path: Path, monkeypatch: 
     assert special.mask is not None
     assert len(special.sentinels) == 100
     assert {job.cell.recipe.plan.minutes for job in found} == {0.5}
+    assert {job.cell.part for job in found} == {"valid"}  # the test texts are left for the end
     sizes = {job.name: parameters(_sized(job.cell.recipe, given_tokenizer(path).size)) for job in found}
     fitted = [job.name for job in found if job.entry.fitted]
     assert all(abs(sizes[name] / sizes["bert"] - 1) <= TOLERANCE for name in fitted), sizes
@@ -240,6 +241,8 @@ def test_the_grid_and_what_diverged_are_shown() -> None:
     ]
     assert [row[0] for row in families.rows] == ["gpt", "lstm", "roberta", "masked-lstm"]  # type: ignore[union-attr]
     assert result_line(results[1]) == "lstm: training diverged"
+    assert "; probe 60.00 ± 14.14 %, from scratch 50.00%" in result_line(results[0])
+    assert "from scratch" not in result_line(results[3])
     assert standing.numbers["rows"][0]["probe"]["mean"] == pytest.approx(0.6)
     assert len([section for section in standing.sections() if type(section).__name__ == "Curve"]) == 2
     without = PretrainingStanding([replace(results[0], tuned=(), scratch=())], [], Probe(), None)

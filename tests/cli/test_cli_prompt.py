@@ -73,6 +73,7 @@ def test_the_tables_have_the_majority_and_warn_of_fewer_shots(regard: Regard, gp
     [
         (["--prompt", "mood: {label}", "--data", "dev.tsv"], "has no {text}"),
         (["--prompt", "{text}", "--data", "dev.tsv"], "has no {label}"),
+        (["--prompt", "{text}", "--data", "missing.tsv"], "has no {label}"),  # before files are read
         (["--prompt", TEMPLATE], "give --data FILE"),
         (["--prompt", TEMPLATE, "--data", "empty.tsv"], "the file is empty"),
         (["--prompt", TEMPLATE, "--data", "dev.tsv", "--shots", 2, "data.train=empty.tsv"], "the file is empty"),

@@ -86,6 +86,12 @@ def test_each_of_our_names_in_the_tables_of_words_exists() -> None:
     assert not plan & {word for words in WORDS.values() for word in words.split()}  # a word of ours needs no hint
 
 
+def test_each_option_and_argument_has_a_help() -> None:
+    group: Any = typer.main.get_command(app)
+    listed = {name: [one for one in command.params if not one.hidden] for name, command in group.commands.items()}
+    assert [(name, one.name) for name, params in listed.items() for one in params if not one.help] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

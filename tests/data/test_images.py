@@ -5,6 +5,7 @@ import io
 import json
 import os
 import struct
+import warnings
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +58,13 @@ def test_an_image_is_turned_upright_by_its_exif_data() -> None:
     found = read_image(content(halves(), "JPEG", exif=exif), 8)
     assert near(found[1, 4], RED)  # the left half is now above
     assert near(found[6, 4], BLUE)
+
+
+def test_a_large_image_is_read_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)  # Pillow warns of more
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_image(content(halves(), "PNG"), 8).shape == (8, 8, 3)
 
 
 def test_a_picture_keeps_its_aspect_ratio() -> None:

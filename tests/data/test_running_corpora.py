@@ -64,6 +64,12 @@ def test_ptb_by_characters_drops_the_space_before_a_line(data: Path) -> None:
     ]
 
 
+def test_ptb_by_characters_reads_a_file_of_ones_own_as_a_book(tmp_path: Path) -> None:
+    write(tmp_path / "own.txt", " a dog\n" * 40)
+    corpus = PtbChar(train=str(tmp_path / "own.txt")).load()
+    assert "".join(map(joined, (corpus.train, corpus.valid, corpus.test))).count("a dog") >= 39
+
+
 @pytest.mark.parametrize(("corpus", "folder"), [(WikiText2(), "wikitext2"), (WikiText103(), "wikitext-103")])
 def test_wikitext_reads_the_files_of_its_archive(data: Path, corpus: Ptb, folder: str) -> None:
     for part in ("train", "valid", "test"):

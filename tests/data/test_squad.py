@@ -229,6 +229,9 @@ def test_windows_cover_a_long_passage_and_have_the_answer_where_it_is(field: Ans
         assert passage.startswith(part.passage, part.begin)
         covered[part.begin : part.begin + len(part.passage)] = True
         assert len(field.encode([part.text])[0]) <= 60
+        before, after = passage[: part.begin], passage[part.begin + len(part.passage) :]
+        assert not before or before[-1].isspace() or part.passage[0].isspace()  # no word is cut
+        assert not after or after[0].isspace()
         if part.answers:
             ((text, at),) = part.answers
             assert part.passage[at:].startswith(text)

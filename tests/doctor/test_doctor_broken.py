@@ -347,6 +347,12 @@ def test_each_tokenizer_is_compared_with_its_own_vocabulary() -> None:
         assert tokenizer(Subject(module, module, calls)).status == status
 
 
+@pytest.mark.parametrize("missing", ["start", "step"])
+def test_decoding_is_examined_only_with_a_start_and_a_step(missing: str) -> None:
+    subject = Subject.copy_of(Sound(), replace(CALLS, **{missing: None}))  # type: ignore[arg-type]
+    assert {CHECKS[name](subject).status for name in ("cached", "beam")} == {DOES_NOT_APPLY}
+
+
 def test_a_beam_whose_sentences_do_not_have_their_scores_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def other_order(*given: Any, **options: Any) -> Any:
         found = beam(*given, **options)

@@ -55,6 +55,12 @@ def test_texts_are_weighted_by_their_number_of_words() -> None:
     assert found.itself == pytest.approx((1 + 3 / 3) / 4)
 
 
+def test_uniform_attention_is_the_last_also_of_texts_with_other_layers() -> None:
+    weights, separators = torch.eye(2)[None], [False, True]
+    found = head_statistics([({"a": weights}, separators), ({"b": weights}, separators)])
+    assert [one.layer for one in found] == ["a", "b", "uniform"]
+
+
 def test_the_strongest_head_of_each_pattern() -> None:
     previous = torch.eye(4).roll(-1, dims=1)
     found = head_statistics([({"a": torch.stack([torch.eye(4), previous])}, [False, False, False, True])])

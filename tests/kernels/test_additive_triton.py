@@ -101,6 +101,18 @@ def test_bfloat16_at_the_sizes_it_is_made_for(shape: tuple[int, ...]) -> None:
 
 
 @runs
+@pytest.mark.parametrize("queries", [1, 6])
+def test_what_lies_beside_the_tensors_changes_nothing(queries: int) -> None:
+    def among_nan(x: Tensor) -> Tensor:
+        whole = torch.nn.functional.pad(x.flatten(), (64, 64), value=torch.nan)
+        return whole[64:-64].view(x.shape)
+
+    inputs = made(2, queries, 9, 12, 20)
+    ours, expected = both([among_nan(x) for x in inputs], tables(2, queries, 9)["keys"], torch.float32)
+    assert max(map(distance, ours, expected)) < 2e-5
+
+
+@runs
 def test_twice_gives_the_same_bits() -> None:
     inputs = [x.requires_grad_() for x in made(2, 6, 9, 12, 20)]
     first, second = (torch.autograd.grad(additive_attend(*inputs, None).square().sum(), inputs) for _ in range(2))

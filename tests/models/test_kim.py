@@ -81,6 +81,12 @@ def test_the_norm_is_kept_as_by_a_projection_after_each_update() -> None:
     assert torch.equal(layer.weight, before)  # evaluation changes no weight
 
 
+def test_without_a_largest_norm_the_layer_is_a_linear_one() -> None:
+    layer, x = MaxNormLinear(4, 3, max_norm=0.0), torch.randn(6, 4)
+    for mode in (True, False):
+        torch.testing.assert_close(layer.train(mode)(x), F.linear(x, layer.weight, layer.bias))
+
+
 def test_static_vectors_are_not_trained_and_the_second_channel_starts_equal() -> None:
     batch = Batch({"tokens": torch.randint(11, (2, 5))}, {"tokens": torch.ones(2, 5, dtype=torch.bool)}, {"tokens": 10})
     for vectors, trained in (("static", False), ("non-static", True), ("multichannel", False)):

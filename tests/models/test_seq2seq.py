@@ -160,6 +160,16 @@ def test_in_a_deep_stack_the_top_layer_asks() -> None:
     torch.testing.assert_close(queries[0], state.hidden[:, 1:2, 0])
 
 
+@pytest.mark.parametrize("score", ["none", "additive"])
+def test_a_state_is_on_the_device_of_its_model(score: str) -> None:
+    """Or a captured step would wait for the other device."""
+    model = Seq2SeqConfig(source_vocab=9, target_vocab=9, width=8, embed=8)
+    model = (model.without_attention() if score == "none" else model).build().eval().to("meta")
+    state = model.start(torch.zeros(2, 3, dtype=torch.long, device="meta"), capacity=4)
+    tensors = [each for each in vars(state).values() if isinstance(each, Tensor)]
+    assert {each.device.type for each in tensors} == {"meta"}
+
+
 def test_dropout_is_noise_in_training_only() -> None:
     model, batch = replace(CONFIG, dropout=0.5).build(), pair_batch(PAIRS)
     assert not torch.equal(model(batch), model(batch))

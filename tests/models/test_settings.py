@@ -48,6 +48,8 @@ LIMITS: list[tuple[type[Any], dict[str, Any], str, dict[str, Any]]] = [
     (GptConfig, {"positions": "t5", "buckets": 3}, "buckets", {"positions": "t5", "buckets": 4}),
     (GptConfig, {"positions": "t5", "furthest": 16}, "furthest", {"positions": "t5", "furthest": 17}),
     (GptConfig, {**XL, "score": "dot"}, "positions", {"score": "dot"}),
+    (GptConfig, {"numbers": -1}, "numbers", {"numbers": 0}),
+    (GptConfig, {"numbers": 2, "vocab": 20}, "numbers", {"numbers": 2, "vocab": 0}),
     (GptConfig, {"memory": 1}, "memory", {**XL, "memory": 1}),
     (GptConfig, {"clamp": 1}, "clamp", {**XL, "clamp": 1}),
     (GptConfig, {"shared_biases": True}, "shared_biases", {**XL, "shared_biases": True}),

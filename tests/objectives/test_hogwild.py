@@ -104,8 +104,10 @@ def test_a_lower_rate_changes_the_vectors_less(text: Path) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_speed_is_in_words(name: str, text: Path) -> None:
-    found = prepared(name, text)
-    assert next(found.trainer().steps(0)).tokens == 1200  # neither rare words nor line ends
+    found, began = prepared(name, text), time.perf_counter()
+    step = next(found.trainer().steps(0))
+    assert step.tokens == 1200  # neither rare words nor line ends
+    assert 0 < step.seconds < time.perf_counter() - began
     assert found.batches.unit == "words"
 
 

@@ -40,6 +40,25 @@ def test_the_models_losses_move_the_model_alone(loss_module, batch, term):
     assert all(weight.requires_grad for weight in loss_module.own.parameters())
 
 
+class Sure(module.Discriminator):
+    """Knows that the first features are teacher-forced, and all others free-running."""
+
+    asked = 0
+
+    def forward(self, features, real):
+        self.asked += 1
+        return super().forward(features, real) + (5000.0 if self.asked == 1 else -5000.0)
+
+
+def test_a_judge_that_is_never_wrong_rests(model, batch):
+    """Its loss is 0 to the last digit, and moves nothing."""
+    judge = Sure(model.config.width, 8).double()
+    loss = ProfessorForcing()(model.double(), batch, 0, judge)[0]["discriminate"]
+    loss.backward()
+    assert loss == 0
+    assert all(weight.grad is None or not weight.grad.any() for weight in judge.parameters())
+
+
 def test_filler_rows_add_nothing(loss_module, batch):
     whole = torch.tensor([row >= 0 for row in batch.rows])
     fields, real = ({name: each[whole] for name, each in tensors.items()} for tensors in (batch.fields, batch.real))

@@ -137,6 +137,8 @@ def test_tokens_are_sampled_with_their_probabilities() -> None:
     assert (counts / 20_000 - chances).abs().max() < 0.015  # four standard deviations
     ends = sample(Product(torch.ones(1, 3, 1), chances.log()[:, None]), torch.tensor([[0.0, 1 - 1e-7, 1.0]]))
     assert ends.tolist() == [[0, 3, 3]]
+    impossible = torch.tensor([[-torch.inf], [0.0]])  # the first token
+    assert sample(Product(torch.ones(1, 1, 1), impossible), torch.zeros(1, 1)).tolist() == [[1]]
 
 
 def test_the_embeddings_are_those_of_the_model_and_are_saved_once() -> None:

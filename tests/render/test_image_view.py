@@ -57,7 +57,11 @@ def test_a_model_without_attention_says_so() -> None:
     assert "<canvas" not in none.html()
     assert "bright cells" not in none.html()
     assert "Smooth" not in none.html()
-    assert shown(ImageView("", IMAGE, [], np.zeros((0, 6), np.float32), (2, 3)))[1] == "the caption is empty"
+    empty = ImageView("", IMAGE, [], np.zeros((0, 6), np.float32), (2, 3))
+    assert shown(empty)[1] == "the caption is empty"
+    for each in (none, empty):  # the picture is the image alone
+        assert each.svg().count("<use") == 1
+        assert "fill-opacity=" not in each.svg()
 
 
 def test_the_brightest_cell_is_named() -> None:
@@ -78,6 +82,9 @@ def test_a_picture_has_the_image_once_and_a_shade_for_each_cell() -> None:
     groups = svg.findall(f"./{space}g")
     shades = [[float(rect.get("fill-opacity", "")) for rect in group.findall(f"{space}rect")] for group in groups]
     assert shades[1] == [0.6, 0.0, 0.6, 0.6, 0.6, 0.6]
+    cells = [[float(rect.get(name, "")) for name in ("y", "height")] for rect in groups[0].findall(f"{space}rect")]
+    start = float(svg.findall(f"{space}use")[0].get("y", ""))
+    assert [y for y, _ in cells] == pytest.approx([start] * 3 + [start + cells[0][1]] * 3)  # the second row is below
     assert svg.find(f"{space}title").text == "dog.png: a red dog"  # type: ignore[union-attr]
 
 

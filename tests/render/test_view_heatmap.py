@@ -26,6 +26,11 @@ def test_vmax_has_the_full_colour() -> None:
     ET.fromstring(heatmap_svg(Heatmap("", "", "", np.zeros((2, 300)))))
 
 
+def test_a_heatmap_without_rows_or_columns_is_drawn() -> None:
+    for shape in ((0, 3), (3, 0)):
+        ET.fromstring(heatmap_svg(Heatmap("", "x", "y", np.zeros(shape))))
+
+
 def test_a_report_with_heatmaps_and_logarithmic_curves() -> None:
     page = report_html("t", [Heatmaps("some", [Heatmap("one", "x", "y", [[1.0]])])])
     assert '<figcaption title="one"><bdi>one</bdi></figcaption>' in page

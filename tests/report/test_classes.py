@@ -1,10 +1,14 @@
 """The report by class: the confusion matrix, and its form for many classes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
 
-from regard.report.classes import MOST_CLASSES, ClassReport
+from regard.data.fields import LabelField
+from regard.report.classes import MOST_CLASSES, ClassReport, class_report
 
 
 def report(gold: list[int], found: list[int], classes: int) -> ClassReport:
@@ -48,6 +52,19 @@ def test_the_surest_mistakes_come_first() -> None:
     alone = replace(one, found=one.found[1:3], gold=one.gold[1:3], probabilities=probabilities[1:3], texts=["q", "r"])
     assert (table := alone.mistakes()) is not None
     assert table.note.startswith("1 of 2 predictions is wrong")
+
+
+def test_probabilities_of_large_logits_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a model that is very sure: e to the power of such a logit is infinite."""
+    logits, targets = np.array([[1000.0, 1001.0], [-900.0, 900.0]]), np.array([0, 1])
+    monkeypatch.setattr("regard.report.classes.outputs", lambda *given: (logits, targets))
+    config, task = SimpleNamespace(one_per_text=True, threshold=0.5), SimpleNamespace(head="class")
+    fields = {"label": LabelField(("a", "b"))}
+    model: Any = SimpleNamespace(fields=fields, module=SimpleNamespace(config=config), task=task)
+    one = class_report(model, ["p", "q"])
+    assert one is not None
+    assert one.probabilities is not None
+    np.testing.assert_allclose(one.probabilities, [[0.26894142, 0.73105858], [0.0, 1.0]], atol=1e-8)
 
 
 def test_without_a_mistake_there_is_no_table_of_mistakes() -> None:

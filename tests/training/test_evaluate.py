@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.batches import Corruption, collate
-from regard.data.example import Corpus, LabelledText, Pair, Text
+from regard.data.example import Corpus, LabelledText, Pair, RatedPair, Text
 from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.metrics import METRICS
@@ -67,6 +67,14 @@ def test_looks_are_held_against_gold_links(translator):
         every = {(i, j) for i in range(len(example.source.split())) for j in range(len(example.target.split()))}
         wrong.append(Pair(example.source, example.target, links=frozenset(every - example.links)))
     assert evaluate(model, wrong, ("alignment", "aer")).values["alignment"] == 0.0
+
+
+@pytest.mark.parametrize("metric", ["f1_micro", "f1_macro", "matthews"])
+def test_metrics_of_classes_do_not_fit_numbers(metric):
+    similarity = Corpus(valid=[RatedPair(("a", "b"), 0.5)])
+    check_evaluation(Recipe(metrics=("pearson",)), TASKS["similarity"], similarity, METRICS)
+    with pytest.raises(UserError, match=f"metrics={metric}: {metric} does not fit the task similarity"):
+        check_evaluation(Recipe(metrics=(metric,)), TASKS["similarity"], similarity, METRICS)
 
 
 def test_a_recipe_that_needs_regions_is_refused_without_them():

@@ -388,6 +388,8 @@ def test_a_run_with_other_names_and_another_digest_opens_and_resumes(
     monkeypatch.setitem(MIGRATIONS, 2, other)
     _check_answers(run, expected)
     _check_resumed(run, expected)
+    with among(run.parents[1]):
+        assert Run(None, run, "resume").state.step == expected["resumed"]["step"]  # its data now has the present digest
     assert parts == {"model", "objective"} if name in ("professor", "electra") else {"model"}
 
 

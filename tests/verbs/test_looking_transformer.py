@@ -11,6 +11,7 @@ import tokenizers
 import torch
 
 from encoded import fields_for
+from regard.attention import MultiHead
 from regard.cli import main
 from regard.data.fields import InputText, LabelField, MaskedText, TargetText
 from regard.data.tokenizers import train_tokenizer
@@ -244,6 +245,19 @@ def test_reads_without_captions_are_parted_by_their_names() -> None:
         "decoder.blocks.*.cross.read",
         "encoder.blocks.*.attention.read",
     ]
+
+
+def test_reads_of_different_shapes_are_parts_of_their_own_under_their_names() -> None:
+    class Sized(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([MultiHead(4, 2) for _ in range(2)])
+
+    model = Sized()
+    with record(model) as tape, torch.no_grad():
+        for number, layer in enumerate(model.layers):
+            layer(torch.randn(1, 3 + number, 4))
+    assert list(view(tape).parts) == ["layers.0.read", "layers.1.read"]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -33,6 +33,7 @@ def test_a_mask_of_ones_and_zeros_is_one_of_truths() -> None:
     ("given", "told"),
     [
         ({"tokens": TOKENS + 9}, "tokens: 13 to 18 are not all ids of this model, whose ids are 0 to 12"),
+        ({"tokens": TOKENS + 4}, "tokens: 8 to 13 are not all ids"),
         ({"tokens": TOKENS - 9}, "tokens: -5 to 0"),
         ({"tokens": TOKENS[0]}, r"tokens: should be whole numbers of shape \(rows, length\), not \(3,\) of int64"),
         ({"tokens": TOKENS.float()}, "of float32"),
@@ -42,6 +43,7 @@ def test_a_mask_of_ones_and_zeros_is_one_of_truths() -> None:
         ({"real": TOKENS[:, :2] > 0}, r"real: \(2, 2\) does not fit"),
         ({"segments": TOKENS}, "segments: 4 to 9 .* 0 to 1"),
         ({"positions": TOKENS + 90}, "positions: .* 0 to 19"),
+        ({"source": TOKENS}, "source: this model does not read a source; leave source out"),
         ({"positions": TOKENS[:, :2]}, r"positions: \(2, 2\) does not fit tokens of shape \(2, 3\)"),
     ],
 )
@@ -53,6 +55,7 @@ def test_what_does_not_fit_is_named(given: dict[str, torch.Tensor], told: str) -
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        ({}, "source: this model has a source; give what it reads as source="),
         ({"source": TOKENS[:1]}, "source: has 1 rows, but tokens have 2"),
         ({"source": TOKENS + 90}, "source: 94 to 99"),
         ({"source": TOKENS, "source_real": TOKENS[:, :1] > 0}, "source_real: "),

@@ -87,9 +87,9 @@ def works(cuda: bool) -> dict[str, Callable[[], Work]]:
     def run_steps() -> Work:
         """Steps of `regard train dates`, which a GPU captures."""
         from regard import Run
-        from regard.recipes import change, find_recipe
+        from regard.recipes import KINDS, change, find_recipe
 
-        recipe = change(find_recipe("dates"), ["plan.steps=100000", f"plan.device={device.type}"])
+        recipe = change(find_recipe("dates"), ["plan.steps=100000", f"plan.device={device.type}"], KINDS)
         run = Run(recipe, Path(tempfile.mkdtemp()) / "run")
         steps = run.trainer.steps(0)
         for _ in range(200 if cuda else 3):  # every shape is captured

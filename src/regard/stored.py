@@ -38,7 +38,7 @@ class Stored:
     """What recipe.json says of a run."""
 
     recipe: Recipe  # what is trained, with what followed from the data and from the model of from=
-    files: RunFiles  # that the data names
+    files: RunFiles | None  # that the data names; None: an earlier version has not stored them
     version: str | None  # which wrote it; None: an earlier one, which did not say so
 
 
@@ -54,7 +54,8 @@ def stored(run: Path, kinds: Kinds = KINDS) -> Stored:
     content, version = recipe_content(run)
     about = {name: content.pop(name, None) for name in ("format", "version", "asked", "files")}
     written_by = None if about["version"] is None else str(about["version"])
-    return Stored(_recipe_of(content, version, path, kinds), files_from_json(about["files"] or {}, path), written_by)
+    files = None if about["files"] is None else files_from_json(about["files"], path)
+    return Stored(_recipe_of(content, version, path, kinds), files, written_by)
 
 
 def asked_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe | None:

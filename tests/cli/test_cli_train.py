@@ -84,7 +84,7 @@ def test_the_same_command_goes_on_with_existing_auto(regard: Regard, tiny: list[
     assert "add --reschedule (in Python: reschedule=True)" in longer.err
     longer = regard("train", "translate", "--existing", "resume", "plan.steps=8", "--reschedule", "--out", "run")
     assert (longer.code, "resumed at step 6" in longer.out) == (0, True)
-    assert "warning: plan.steps=8, 6 before: the learning rate of the next step is" in longer.err
+    assert "warning: plan.steps=8, 6 steps before: the learning rate of the next step is" in longer.err
     assert "plan.steps=6: the run in run was started with 8" in regard(*command).err
     assert regard(*command, "plan.steps=8").code == 0
     for wrong, message in (

@@ -210,7 +210,7 @@ def test_a_rescheduled_run_has_the_rates_of_the_new_length_from_there_on(recipe,
     run = Run(longer, tmp_path / "run", "resume", reschedule=True)
     started = next(iter(run))
     (warning,) = [line for line in started.warnings if line.startswith("plan.steps=16")]
-    assert "the learning rate of the next step is 85.714% of plan.rate, and would have been 66.667%" in warning
+    assert "the learning rate of the next step is 0.00857, and would have been 0.00667" in warning
     list(run)
     short, long, found = (rates(tmp_path / name) for name in ("short", "long", "run"))
     assert {step: short[step] for step in range(1, 5)} == {step: found[step] for step in range(1, 5)}
@@ -222,7 +222,7 @@ def test_a_rescheduled_run_has_the_rates_of_the_new_length_from_there_on(recipe,
 
 def test_a_run_is_not_rescheduled_to_fewer_steps_than_it_has_made_nor_before_it_began(recipe, tmp_path):
     stop(Run(recipe("plan.schedule=cosine"), tmp_path / "run"), 4)
-    with pytest.raises(UserError, match=r"plan.steps=3: the run has made 4 steps already; give 4 or more"):
+    with pytest.raises(UserError, match=r"plan.steps=3: the run has made 4 steps already; give as many or more"):
         Run(recipe("plan.schedule=cosine", "plan.steps=3"), tmp_path / "run", "resume", reschedule=True)
     with pytest.raises(UserError, match=r"--reschedule \(in Python: reschedule\) is for a run that is resumed"):
         Run(recipe(), tmp_path / "new", reschedule=True)

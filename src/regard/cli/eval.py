@@ -338,7 +338,8 @@ def _with_files(model: "Loaded", settings: "Sequence[str]") -> "Loaded":
 
     if not settings:
         return model
-    known = [] if model.recipe is None else [*model.files] or [name for name, _ in named_paths(model.recipe.data)]
+    named = [] if model.recipe is None else [name for name, _ in named_paths(model.recipe.data)]
+    known = named if model.files is None else [*model.files]
     for setting in settings:
         if setting.partition("=")[0] not in known:
             files = f"no file that this run was started with (those are {', '.join(known)})" if known else "not known"

@@ -109,7 +109,7 @@ def show(
         cure = "the page is HTML; end its name in .html" if example else "only --example writes a page; add it"
         raise UserError(f"--out {out}: {cure}.")
     if example and known:
-        recipe = replace(recipe, data=located(recipe.data, known.files))
+        recipe = replace(recipe, data=located(recipe.data, known.files or {})[0])
     if example and (json or out is not None):
         _picture(console, recipe, json, out)
         return

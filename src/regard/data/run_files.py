@@ -35,10 +35,10 @@ class RunFile:
         there = Path(os.path.expanduser(path))
         if not self.sha256:
             return there.is_dir()
-        return self.has_form_of(path) and there.is_file() and contents_sha256(path) == self.sha256
+        return self.is_read_like(path) and there.is_file() and contents_sha256(path) == self.sha256
 
-    def has_form_of(self, path: str) -> bool:
-        """Whether a file with this path would be read in the same way: a table is read by its ending."""
+    def is_read_like(self, path: str) -> bool:
+        """Whether a file with this path is read in the same way: a table is read by its ending."""
         return ending(path) == ending(self.path) or not {ending(path), ending(self.path)} & {*NAMED}
 
 
@@ -52,12 +52,15 @@ def run_files(data: Any) -> dict[str, tuple[RunFile, ...]]:
 
 
 def _run_file(path: str) -> RunFile:
-    there = Path(os.path.expanduser(path))
-    return RunFile(path, os.path.abspath(there), "" if there.is_dir() else contents_sha256(path))
+    return RunFile(path, _absolute(path), "" if os.path.isdir(_absolute(path)) else contents_sha256(path))
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _exists(path: str) -> bool:
-    return os.path.exists(os.path.expanduser(path))
+    return os.path.exists(_absolute(path))
 
 
 def named_paths(data: Any, place: str = "data") -> Iterator[tuple[str, str]]:
@@ -70,32 +73,20 @@ def named_paths(data: Any, place: str = "data") -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def located(data: T, files: RunFiles) -> T:
-    """The same data, read from where its files are now; other contents than those of the run are refused.
+def located(data: T, files: RunFiles) -> tuple[T, dict[str, tuple[RunFile, ...]]]:
+    """The same data, read from where its files are now, and these files; other contents than the run's are refused.
 
     A file is looked for at the path of the setting, and then, if the run was started with that path, where that was.
     """
-    given = dict(named_paths(data))
-    if missing := [name for name in files if name not in given]:
-        before = ",".join(file.path for file in files[missing[0]])
-        raise UserError(f"{missing[0]}=: the run was started with {before}; name that file, or where it is now.")
-    found = {
-        name: ",".join(_place(name, path, file) for path, file in _pairs(name, given[name], several))
-        for name, several in files.items()
-    }
-    return with_paths(data, found)
-
-
-def moved(files: RunFiles, data: Any, found: Any) -> dict[str, tuple[RunFile, ...]]:
-    """The files of a run whose data is now given like `data`, and was found like `found` by `located`."""
-    given, places = dict(named_paths(data)), dict(named_paths(found))
-    return {
-        name: tuple(
-            RunFile(path, os.path.abspath(os.path.expanduser(place)), file.sha256)
-            for (path, file), (place, _) in zip(_pairs(name, given[name], several), _pairs(name, places[name], several))
-        )
-        for name, several in files.items()
-    }
+    given, paths, found = dict(named_paths(data)), dict[str, str](), dict[str, tuple[RunFile, ...]]()
+    for name, stored in files.items():
+        if name not in given:
+            before = ",".join(file.path for file in stored)
+            raise UserError(f"{name}=: the run was started with {before}; name that file, or where it is now.")
+        places = [(path, find_file(name, path, file), file) for path, file in _pairs(name, given[name], stored)]
+        paths[name] = ",".join(place for _, place, _ in places)
+        found[name] = tuple(RunFile(path, _absolute(place), file.sha256) for path, place, file in places)
+    return with_paths(data, paths), found
 
 
 def _pairs(name: str, value: str, files: tuple[RunFile, ...]) -> list[tuple[str, RunFile]]:
@@ -108,17 +99,16 @@ def _pairs(name: str, value: str, files: tuple[RunFile, ...]) -> list[tuple[str,
     return list(zip(paths, files))
 
 
-def _place(name: str, path: str, file: RunFile) -> str:
-    places = [path]
-    if path == file.path and os.path.abspath(os.path.expanduser(path)) != file.absolute:
-        places.append(file.absolute)
+def find_file(name: str, path: str, file: RunFile) -> str:
+    """Where a file of a run is now, given its path in a setting."""
+    places = [path, file.absolute] if path == file.path and _absolute(path) != file.absolute else [path]
     for place in places:
         if file.is_at(place):
             return place
     cure = f"if it was moved, give {name}=PATH to regard eval, or to regard train, which stores it"
     if there := [place for place in places if _exists(place)]:
         changed = f"the contents of {' and of '.join(there)} are not what the run was started with"
-        if forms := [place for place in there if not file.has_form_of(place)]:
+        if forms := [place for place in there if not file.is_read_like(place)]:
             changed = f"{forms[0]} is not read as {file.path} is, because of its ending"
         raise UserError(f"{name}={path}: {changed}; restore it, or {cure}; eval --data measures any other file.")
     what, elsewhere = "file" if file.sha256 else "folder", "".join(f", nor {place}" for place in places[1:])

@@ -31,20 +31,20 @@ from regard.file_io import (
 )
 from regard.models import Model
 from regard.objectives.objective import Trainer
-from regard.recipes import KINDS, Recipe
-from regard.stored import MODEL, TRAINER, WEIGHTS, asked_recipe, load_weights, recipe_content, stored, stored_training
+from regard.recipes import KINDS, Plan, Recipe
+from regard.stored import MODEL, TRAINER, WEIGHTS, Stored, load_weights, recipe_content, stored_training
 from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
 
 TUNED = "tuned"  # in the directory of a classifier: the run of its language model, see `regard.training.tuning`
 FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of a run, besides its steps
 
-# Settings that a resumed run may change: they do not change the update of a step. For plan.accumulate that is true only
-# if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes the rates of
-# the steps that are left, and of no other.
-FREE = (
-    *("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log"),
-    *("plan.device", "plan.threads", "plan.capture", "plan.checkpoint", "plan.compile", "plan.accumulate"),
+# Settings of the plan that a resumed run may change: they do not change the update of a step. For plan.accumulate that
+# is true only if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes
+# the rates of the steps that are left, and of no other.
+FREE_OF_PLAN = (
+    *("minutes", "patience", "keep", "log"),
+    *("device", "threads", "capture", "checkpoint", "compile", "accumulate"),
 )
 
 
@@ -91,44 +91,57 @@ def _is_begun(out: Path) -> bool:
     return seen <= {"latest", "steps", "steps/000000", *([TUNED] if begun else [])}
 
 
-def resumed_recipe(
-    out: Path, given: Recipe | None, kinds: Kinds, repeated: bool = False, reschedule: bool = False
-) -> tuple[Recipe, Recipe | None]:
-    """The recipe of a run that is resumed, and what was asked for; refuses settings that the run does not have.
+def resumed_recipe(out: Path, run: Stored, given: Recipe, kinds: Kinds, reschedule: bool = False) -> Recipe:
+    """The recipe of a run that is resumed with a given recipe; refuses settings that the run was not started with.
 
-    Without a given recipe it is the stored one. With `repeated`, the given recipe is that of a command which may have
-    started the run, before anything followed from the data. Settings that only the first weights depend on are those of
-    the run, whatever the given recipe has. `reschedule` allows another length where the learning rate depends on it.
+    Settings that only the first weights depend on are those of the run, whatever the given recipe has. `reschedule`
+    allows another length where the learning rate depends on it.
     """
-    run, asked = stored(out, kinds), asked_recipe(out, kinds)
-    if given is None:
-        return run.recipe, asked
-    command, before = given, asked if repeated and asked else run.recipe
-    for plain in [] if before is asked else [without_metrics(given, needs, kinds) for needs in ABSENT]:
-        if (before.metrics, before.plan.select) == (plain.metrics, plain.plan.select):  # `prepare` left the others out
-            given = plain
+    for plain in [without_metrics(given, needs, kinds) for needs in ABSENT]:
+        if (run.recipe.metrics, run.recipe.plan.select) == (plain.metrics, plain.plan.select):
+            given = plain  # `prepare` left the others out
+    _check_same(out, run, run.recipe, given, kinds, reschedule)
+    own = {name: getattr(run.recipe.model, name) for name in run.recipe.model.first_weights}
+    return replace(given, model=replace(given.model, **own))
+
+
+def repeated_recipe(
+    out: Path, run: Stored, asked: Recipe, given: Recipe, kinds: Kinds, reschedule: bool = False
+) -> Recipe:
+    """The recipe of a run that is resumed by a command which may have started it; refuses the run of other settings.
+
+    What the command asks for, `given`, is compared with what the command before it asked for. What followed from the
+    data, and from the model of from=, is that of the run.
+    """
+    changed = _check_same(out, run, asked, given, kinds, reschedule)
+    plan = {name: getattr(given.plan, name) for name in FREE_OF_PLAN}
+    plan |= {} if same_length(asked.plan, given.plan) else {"steps": given.plan.steps, "epochs": given.plan.epochs}
+    kept = (run.files or {}).keys() - changed  # a file that was moved has its new path in the run
+    paths = {name: path for name, path in named_paths(run.recipe.data) if name in kept}
+    about = {"name": given.name, "title": given.title, "data": with_paths(given.data, paths)}
+    return replace(run.recipe, **about, plan=replace(run.recipe.plan, **plan))
+
+
+def same_length(one: Plan, other: Plan) -> bool:
+    """Whether two plans have the same length: as many epochs, or as many steps if that is how it is given."""
+    return one.epochs == other.epochs and (one.epochs is not None or one.steps == other.steps)
+
+
+def _check_same(out: Path, run: Stored, before: Recipe, given: Recipe, kinds: Kinds, reschedule: bool) -> set[str]:
+    """The settings that differ from those of the run; refuses those that may not.
+
+    Files are compared by their contents when they are read. An earlier version has no digests of them: then the batches
+    of the training data are compared.
+    """
     was, now = (_flatten(to_json(each, kinds)) for each in (before, given))
     changed = {name for name in was | now if was.get(name) != now.get(name)}
-    # Files are compared by their contents when they are read; those of an earlier version by the batches of training.
-    files = {name for name, _ in named_paths(run.recipe.data) if now.get(name) and (name in run.files or not run.files)}
+    files = {name for name, _ in named_paths(before.data) if now.get(name) and (run.files is None or name in run.files)}
     first = {f"model.{name}" for name in before.model.first_weights}
-    free = {*FREE, *_free_length(given, reschedule), *files, *first}
+    plan = {f"plan.{name}" for name in FREE_OF_PLAN}
+    free = {"name", "title", *plan, *_free_length(given, reschedule), *files, *first}
     for name in sorted(changed - free, key=[*was, *now].index):
         _refuse(name, was, now, out, given)
-    plan, length = before.plan, dict[str, Any](steps=given.plan.steps, epochs=given.plan.epochs)
-    same_length = plan.epochs == given.plan.epochs and (plan.epochs is not None or plan.steps == given.plan.steps)
-    if before is asked:
-        stated = [name.removeprefix("plan.") for name in FREE if name.startswith("plan.")]
-        new = {name: getattr(given.plan, name) for name in stated} | ({} if same_length else length)
-        paths = {name: path for name, path in named_paths(run.recipe.data) if name in files - changed}
-        about = {"name": given.name, "title": given.title, "data": with_paths(given.data, paths)}
-        given = replace(run.recipe, **about, plan=replace(run.recipe.plan, **new))
-    if repeated:
-        asked = command
-    elif asked and not same_length:
-        asked = replace(asked, plan=replace(asked.plan, **length))
-    own = {name: getattr(run.recipe.model, name) for name in before.model.first_weights}
-    return replace(given, model=replace(given.model, **own)), asked
+    return changed
 
 
 def _free_length(recipe: Recipe, reschedule: bool) -> list[str]:

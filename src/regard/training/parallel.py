@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import UserError
@@ -224,9 +225,7 @@ def join_ranks() -> Iterator[Ranks]:
         return
     try:
         store, rank, count = next(iter(rendezvous("env://", timeout=STEP_TIMEOUT)))
-        store = dist.PrefixStore(  # type: ignore[attr-defined]
-            _name_of_start(store, rank, count), store
-        )
+        store = PrefixStore(_name_of_start(store, rank, count), store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=STEP_TIMEOUT)
         slow_group = dist.new_group(backend="gloo", timeout=EVALUATION_TIMEOUT)

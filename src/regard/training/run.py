@@ -18,7 +18,7 @@ import torch
 
 from regard.checkpoint import Existing, format_of, read_pointer, resolve, set_pointer
 from regard.config import Kinds
-from regard.data.run_files import located, moved, named_paths, run_files
+from regard.data.run_files import located, named_paths, run_files
 from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
@@ -28,7 +28,7 @@ from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
 from regard.recipes import Plan, Recipe, with_kinds
-from regard.stored import recipe_json, stored
+from regard.stored import Stored, asked_recipe, recipe_json, stored
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
 from regard.training.extractor import Start
@@ -43,8 +43,10 @@ from regard.training.folder import (
     make_folder,
     open_run,
     read_state,
+    repeated_recipe,
     restore,
     resumed_recipe,
+    same_length,
     save,
 )
 from regard.training.interrupt import SignalGuard
@@ -62,8 +64,8 @@ MOST_GROWTH = 10  # a trainer of word vectors has diverged if its loss is above 
 class Run:
     """Iteration trains the model and yields events. Mistakes in the settings raise an error in the constructor.
 
-    `existing` is what to do if `out` has a run already; without a recipe, a resumed run uses the stored one, and with
-    "auto" it is resumed by the arguments that started it. `reschedule` lets a resumed run have another length. `init`
+    `existing` is what to do if `out` has a run already; "auto" starts the run, or resumes it if these arguments started
+    it. Without a recipe, a resumed run uses the stored one. `reschedule` lets it have another length. `init`
     (from `warm_start_from` another run or a public checkpoint) has the first weights, with the model's settings and the
     tokenizers. A second iteration continues the first. Several `ranks` iterate, evaluate and save together; only the
     first writes. `kinds` adds a user's own tables to `regard.recipes.KINDS`. `report` is called while a large text is
@@ -86,25 +88,27 @@ class Run:
         if existing not in (known := get_args(Existing)):
             raise UserError(f"existing={existing!r}: no such choice.{nearest(existing, known)}")
         self.kinds = kinds = with_kinds(kinds)
-        out, self._asked = Path(out), recipe
+        out, asked = Path(out), recipe
         check_folder(out, existing)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
                 pass
-        before, run = None, None
+        before = run = files = None
         self.resumed = existing == "resume" or (existing == "auto" and is_run(out))
         if self.resumed:
             if init and existing == "resume":
                 cure = "leave out from= or --resume (in Python: init or existing)"
                 raise UserError(f"{out}: a run that is resumed has weights already; {cure}.")
             run, init = stored(out, kinds), None
-            recipe, self._asked = resumed_recipe(out, recipe, kinds, existing == "auto", reschedule)
+            recipe, asked = _resumed(out, run, recipe, kinds, existing == "auto", reschedule)
             before = resolve(out, ("latest",))
         elif reschedule and existing != "auto":
             raise UserError(f"{out}: --reschedule (in Python: reschedule) is for a run that is resumed; leave it out.")
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
-        data = located(recipe.data, run.files) if run else recipe.data
+        data = recipe.data
+        if run and run.files is not None:
+            data, files = located(data, run.files)
         self._stage = "2 of 2" if recipe.plan.tune_lm else ""  # for messages
         self._tuning = self._first_stage(recipe, out, before, init, ranks, report) if recipe.plan.tune_lm else None
         if self._tuning is not None and before is None:
@@ -117,33 +121,24 @@ class Run:
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         self.prepared = prepare(replace(recipe, data=data, plan=plan), before, init, kinds, report, ranks=ranks.count)
-        # Those of an earlier version have no digests.
-        self._files = moved(run.files, recipe.data, data) if run and run.files else run_files(recipe.data)
+        self._asked, self._files = asked, run_files(recipe.data) if files is None else files
         chosen = self.prepared.recipe  # with the settings of `init`
         # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has; a small file that
         # a model is fine-tuned on has smaller batches
         found = {name: getattr(chosen.plan, name) for name in ("steps", "select", "batch_tokens")}
         plan = replace(recipe.plan, **found)
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan, metrics=chosen.metrics)
-        places = dict(named_paths(data))
-        given = [(name, path) for name, path in named_paths(recipe.data) if places[name] != path]
-        self._notes = tuple(f"{name}={path}: read from {places[name]}" for name, path in given)
-        if run and before:
-            self._notes += _rescheduled(run.recipe.plan, plan, int(before.name))
+        given, places = dict(named_paths(recipe.data)), dict(named_paths(data))
+        self._notes = [
+            f"{name}={path}: read from {places[name]}" for name, path in given.items() if places[name] != path
+        ]
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks, self._passed)
-            digest = self.prepared.batches.digest
-            if before:
-                self.state = read_state(before)
-                check_batches(out, plan.accumulate, ranks.count, self.state.batches)
-                restore(before, self.trainer, recipe.objective, kinds)
-                if self.state.data != stored_digest(self.prepared.batches, format_of(before)):
-                    changed = "the training data is not what the run was started with"
-                    raise UserError(f"{out}: {changed}; restore it to resume.")
-                self.state = replace(self.state, data=digest)  # as the present format counts it
+            if run and before:
+                self._restore(run, before)
             else:
-                self.state = RunState(data=digest, batches=plan.accumulate * ranks.count)
+                self.state = RunState(data=self.prepared.batches.digest, batches=plan.accumulate * ranks.count)
                 if init:
                     self.transfer = init.load_into(self.model, recipe)
                 if init is None or init.fills_embeddings:
@@ -155,6 +150,35 @@ class Run:
                 f"{out}: the ranks do not read the same data and run; put both into a folder that all machines share."
             )
         ranks.broadcast_tensors(self.model.parameters())
+
+    def _restore(self, run: Stored, before: Path) -> None:
+        """Restore the model, its trainer and the state of the run from its last step; refuse other training data."""
+        plan, recipe = self.recipe.plan, self.recipe
+        self.state = read_state(before)
+        check_batches(self.out, plan.accumulate, self.ranks.count, self.state.batches)
+        restore(before, self.trainer, recipe.objective, self.kinds)
+        if self.state.data != stored_digest(self.prepared.batches, format_of(before)):
+            changed = "the training data is not what the run was started with"
+            raise UserError(f"{self.out}: {changed}; restore it to resume.")
+        self.state = replace(self.state, data=self.prepared.batches.digest)  # as the present format counts it
+        if plan.steps != run.recipe.plan.steps and depends_on_steps(plan):
+            self._notes.append(self._rescheduled(run.recipe.plan))
+
+    def _rescheduled(self, before: Plan) -> str:
+        """What another length, since this resume, does to the learning rate."""
+        plan, step = self.recipe.plan, self.state.step
+        given = (
+            f"plan.steps={plan.steps}" if plan.epochs is None else f"plan.epochs={plan.epochs:g} ({plan.steps} steps)"
+        )
+        if plan.steps < step:
+            raise UserError(f"{given}: the run has made {step} steps already; give as many or more.")
+        width = getattr(self.model.config, "width", 1)
+        was, now = (rate_at(one, place_in_schedule(one, step, self._passed()), width) for one in (before, plan))
+        rate = f"is {now:.3g}, and would have been {was:.3g}" if now != was else f"is {now:.3g}, as it would have been"
+        why = (
+            "the steps before it had the rates of the former length, so the result is not that of a run of this length"
+        )
+        return f"{given}, {before.steps} steps before: the learning rate of the next step {rate}; {why}."
 
     def _first_stage(
         self, recipe: Recipe, out: Path, before: Path | None, init: Start | None, ranks: Ranks, report: Report | None
@@ -436,13 +460,18 @@ class Run:
         return progress
 
 
-def _rescheduled(before: Plan, plan: Plan, step: int) -> tuple[str, ...]:
-    """A warning about the learning rate of a run that has another length since it was resumed at this step."""
-    if plan.steps == before.steps or not depends_on_steps(plan):
-        return ()
-    if plan.steps < step:
-        raise UserError(f"plan.steps={plan.steps}: the run has made {step} steps already; give {step} or more.")
-    rates = [rate_at(one, step, 1) / one.rate for one in (before, plan)]
-    now = f"the learning rate of the next step is {rates[1]:.3%} of plan.rate, and would have been {rates[0]:.3%}"
-    why = "the steps before it had the rates of the former length, so the result is not that of a run of this length"
-    return (f"plan.steps={plan.steps}, {before.steps} before: {now}; {why}.",)
+def _resumed(
+    out: Path, run: Stored, given: Recipe | None, kinds: Kinds, repeated: bool, reschedule: bool
+) -> tuple[Recipe, Recipe | None]:
+    """The recipe of a run that is resumed, and what was asked for, by the command before or by this one."""
+    asked = asked_recipe(out, kinds)
+    if given is None:
+        return run.recipe, asked
+    if repeated and asked:
+        return repeated_recipe(out, run, asked, given, kinds, reschedule), given
+    recipe = resumed_recipe(out, run, given, kinds, reschedule)
+    if repeated:  # a run of an earlier version
+        return recipe, given
+    if asked and not same_length(run.recipe.plan, given.plan):
+        asked = replace(asked, plan=replace(asked.plan, steps=given.plan.steps, epochs=given.plan.epochs))
+    return recipe, asked

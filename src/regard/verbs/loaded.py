@@ -95,7 +95,7 @@ class Loaded:
     own: nn.Module | None = field(default=None, repr=False)  # what its objective trains beside it, during a run
     long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
     warnings: tuple[str, ...] = ()  # what was left out of the file
-    files: RunFiles = field(default_factory=dict, repr=False)  # that the data of its run names
+    files: RunFiles | None = field(default=None, repr=False)  # that the data of its run names; None: not known
     given_task: Task | None = None  # the task of a public checkpoint, if its head does not tell, see `of_pairs`
 
     @cached_property
@@ -179,7 +179,8 @@ class Loaded:
     def corpus(self) -> Corpus:
         """The data of its run, read from where its files are now."""
         assert self.recipe is not None, "a public checkpoint comes without data"
-        corpus: Corpus = located(self.recipe.data, self.files).load()
+        data, _ = located(self.recipe.data, self.files or {})
+        corpus: Corpus = data.load()
         return corpus
 
     def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:

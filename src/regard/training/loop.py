@@ -170,7 +170,7 @@ def train(
         block.recomputes = plan.checkpoint
     if plan.compile:
         compile_blocks(loss_module.model)
-    like, width = next(loss_module.parameters()), schedule_width(loss_module, plan)
+    like, width = next(loss_module.parameters()), schedule_width(loss_module.model, plan)
     optimizer = optimizer or build_optimizer(loss_module, plan)
     captured = _can_capture(loss_module, plan)
     unfreeze(optimizer, start)
@@ -253,12 +253,11 @@ def _gradients(loss_module: LossModule) -> list[Tensor]:
     return [weight.grad for weight in weights if weight.grad is not None]
 
 
-def schedule_width(loss_module: LossModule, plan: Plan) -> int:
+def schedule_width(model: Any, plan: Plan) -> int:
     """The width of the model, which only the noam schedule needs."""
     if plan.schedule != "noam":
         return 1
     try:
-        model: Any = loss_module.model
         return int(model.config.width)
     except AttributeError as error:
         raise UserError(

@@ -114,7 +114,7 @@ class Prepared:
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
         """What trains the model: the objective's own trainer if it has one, else gradients; `passed`: see `train`."""
         loss_module, plan = self.build(), self.recipe.plan
-        width = schedule_width(loss_module, plan)
+        width = schedule_width(loss_module.model, plan)
 
         def rate(steps: float) -> float:
             return rate_at(plan, place_in_schedule(plan, steps, passed()), width)

@@ -50,7 +50,7 @@ from regard.training.folder import (
     save,
 )
 from regard.training.interrupt import SignalGuard
-from regard.training.loop import GradientTrainer, require_finite
+from regard.training.loop import GradientTrainer, require_finite, schedule_width
 from regard.training.optim import depends_on_steps, place_in_schedule, rate_at
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import Prepared, prepare
@@ -172,7 +172,7 @@ class Run:
         )
         if plan.steps < step:
             raise UserError(f"{given}: the run has made {step} steps already; give as many or more.")
-        width = getattr(self.model.config, "width", 1)
+        width = schedule_width(self.model, plan)
         was, now = (rate_at(one, place_in_schedule(one, step, self._passed()), width) for one in (before, plan))
         rate = f"is {now:.3g}, and would have been {was:.3g}" if now != was else f"is {now:.3g}, as it would have been"
         why = (

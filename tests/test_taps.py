@@ -23,8 +23,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Attention, MultiHead, weights
+from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.models import BertConfig, GptConfig
+from regard.models.layered import Layered
 from regard.readers import edit
 from regard.recording import Recorder, record, recorded, watch
 from regard.scores import Additive, Dot
@@ -221,6 +223,15 @@ def test_collected_layers_end_in_any_order_and_in_another_thread(model: Any) -> 
     with collected_layers():  # so that stacks ask their context
         copied.run(model.features, TOKENS)
     assert (len(first), len(second)) == (0, 3)
+
+
+def test_a_model_that_adds_no_layers_says_what_to_call() -> None:
+    class Silent(Layered):
+        def features(self, *given: Any) -> Tensor:
+            return torch.zeros(1, 3, WIDTH)
+
+    with pytest.raises(UserError, match=r"Silent: adds no states of layers; call regard\.taps\.add_layer"):
+        Silent().layers(TOKENS)
 
 
 def test_watches_end_in_any_order(heads: MultiHead) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from regard.data.batches import Batch
+from regard.errors import UserError
 from regard.layers.checks import refuse
 from regard.models.facts import Model
 from regard.taps import collected_layers
@@ -30,6 +31,9 @@ class Layered(Model):
         """
         with collected_layers() as found:
             self.features(tokens, real, segments, positions)
+        if not found:
+            cure = "call regard.taps.add_layer(states) for its embeddings and after each layer"
+            raise UserError(f"{type(self).__name__}: adds no states of layers; {cure}.")
         return tuple(found)
 
 

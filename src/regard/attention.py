@@ -186,7 +186,11 @@ class Attention(nn.Module):
         """The attention output (B, ..., Tq, Dv) of the queries (B, ..., Tq, D)."""
         if INTERCEPTING.open and torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(self.forward)(q, memory, mask, q_at, k_at)
-        if self.watchers or self.current_reader is not None or (INTERCEPTING.open and tap_of(self.number).explicit):
+        if (
+            self.watchers
+            or self.current_reader is not None
+            or (INTERCEPTING.open and tap_of(self.number).repeats_watched)
+        ):
             return self.look(q, memory, mask, q_at, k_at).context
         mask = memory.mask_padding(mask)
         memory = memory.zero_padding(mask.keys)
@@ -220,7 +224,7 @@ class Attention(nn.Module):
             table = mask.table(*default_positions(q, memory.keys, q_at, k_at), q.dim())
             if table is not None:  # boolean, or -∞ where a query may not look
                 read = read.masked_fill(~table if table.dtype == torch.bool else table == -math.inf, 0.0)
-        if self.watchers and not (INTERCEPTING.open and tap_of(self.number).explicit):
+        if self.watchers and not (INTERCEPTING.open and tap_of(self.number).repeats_watched):
             for watcher in self.watchers:
                 watcher.add(soft, read)
         if RECORDING.open:

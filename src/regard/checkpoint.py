@@ -35,7 +35,7 @@ from regard.version import __version__
 T = TypeVar("T")
 Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written as JSON; a function writes to the path
 
-# What to do if the directory has a run already. auto: resume it if it is a run of this recipe, else refuse.
+# What to do if the directory has a run already. auto: start it if there is none, resume it if it is this recipe's.
 Existing = Literal["refuse", "resume", "overwrite", "auto"]
 
 MANIFEST = "manifest.json"

@@ -79,7 +79,7 @@ class Flag:
 
 RECORDING = Flag()  # tapes
 INTERCEPTING = Flag()  # edits and observers, which are Python functions of the caller
-COLLECTING = Flag()  # states of layers
+COLLECTING = Flag()  # lists that collect the states of layers
 
 
 class Records(Protocol):
@@ -97,7 +97,7 @@ class Tap:
     recorder: Records | None = None
     reader: Callable[[Tensor], Tensor] | None = None  # used in the place of the module's own reader
     observers: tuple[Callable[..., None], ...] = ()  # called with each read: the arguments of `forward`, and its output
-    explicit: bool = False  # a repeated read that was watched: reads by the definition again, and is not watched again
+    repeats_watched: bool = False  # this repeats a watched read: read by the definition, and do not watch
 
 
 NOTHING = Tap()
@@ -274,7 +274,7 @@ def recomputation(watched: Sequence[int] = ()) -> tuple[AbstractContextManager[N
     taps = {number: tap_of(number) for opening in _OPENED.get() for number in opening.changes}
     taps = {number: Tap(reader=tap.reader) for number, tap in taps.items() if tap.reader is not None}
     for number in watched:
-        taps[number] = replace(taps.get(number, NOTHING), explicit=True)
+        taps[number] = replace(taps.get(number, NOTHING), repeats_watched=True)
     return nullcontext(), _Repetition(taps)
 
 
@@ -286,9 +286,13 @@ class _Repetition(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         opening = Opening(self.changes, before=_OPENED.get())
-        if self.changes:
-            INTERCEPTING.add(opening)
-        _OPENED.set((opening,))
+        try:
+            if self.changes:
+                INTERCEPTING.add(opening)  # which may wait for the compiler, and be interrupted
+            _OPENED.set((opening,))
+        except BaseException:
+            INTERCEPTING.remove(opening)
+            raise
 
     def __exit__(self, *error: object) -> None:
         opening = _OPENED.get()[0]

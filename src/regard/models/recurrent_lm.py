@@ -132,7 +132,8 @@ class RecurrentLm(LanguageModel):
     ) -> tuple[Tensor, RecurrentLmState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 
-        Padding, False in ``real``, may be anywhere: the state does not change at it; ``layers`` puts it last.
+        Padding, False in ``real``, may be anywhere: the state does not change at it. If ``real`` is given, no states of
+        layers are added.
         """
         x, hidden = self._embedded(tokens), state.hidden
         if real is None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -106,6 +107,29 @@ def test_sigterm_saves_and_two_ranks_go_on(tiny: list[str], tmp_path: Path) -> N
     (line,) = out.splitlines()  # one rank speaks
     assert json.loads(line)["run"] == "run"
     assert f"finished at step {step} (plan.minutes)" in err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find threads")
+def test_the_threads_of_the_ranks_end_with_the_training(tmp_path: Path) -> None:
+    """One that runs while Python ends may abort the process."""
+    script = """
+        from pathlib import Path
+        from regard.training.parallel import join_ranks
+
+        def threads():
+            return {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
+
+        with join_ranks() as ranks:
+            assert ranks.agree(1) and ranks.gather(ranks.rank) == [0, 1]
+            assert any("gloo" in name for name in threads())
+        assert not any("gloo" in name for name in threads())
+        print("ended")
+    """
+    (tmp_path / "ranks.py").write_text(dedent(script))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py"]
+    done = subprocess.run(launch, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout.count("ended")) == (0, 2), done.stderr
 
 
 @pytest.mark.slow

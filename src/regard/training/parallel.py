@@ -64,7 +64,7 @@ class Ranks:
     count: int = 1
     local: int = 0  # the rank on its machine: the number of its GPU
     local_count: int = 1  # processes on its machine, with this one
-    slow_group: Any = None  # the process group with the timeout EVALUATION_TIMEOUT
+    slow_groups: Sequence[Any] = ()  # the process group with the timeout EVALUATION_TIMEOUT, until the ranks part
     store: Any = None  # torchrun's key-value store, which outlives each rank
 
     @property
@@ -75,6 +75,11 @@ class Ranks:
     @property
     def several(self) -> bool:
         return self.count > 1
+
+    @property
+    def slow_group(self) -> Any:
+        """The process group for what may take hours."""
+        return self.slow_groups[0]
 
     def numbers(self, step: int, accumulate: int) -> range:
         """The numbers of the batches that this rank reads at a step."""
@@ -228,13 +233,16 @@ def join_ranks() -> Iterator[Ranks]:
         store = PrefixStore(_name_of_start(store, rank, count), store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=STEP_TIMEOUT)
-        slow_group = dist.new_group(backend="gloo", timeout=EVALUATION_TIMEOUT)
+        slow_groups = [dist.new_group(backend="gloo", timeout=EVALUATION_TIMEOUT)]
     except (RuntimeError, ValueError) as error:  # torch's own errors are subclasses of RuntimeError
         reason = str(error).partition("\n")[0]
         raise UserError(f"the {count} ranks cannot connect to each other: {reason}.") from error
     local, local_count = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", count)
-    yield Ranks(rank, count, int(local), int(local_count), slow_group, store)
-    dist.destroy_process_group()  # not after a failure: the other ranks may be gone
+    yield Ranks(rank, count, int(local), int(local_count), slow_groups, store)
+    # The threads of a group end with the last reference to it. One that still frees a tensor while Python ends would
+    # abort the process. After a failure the other ranks may be gone, and the groups are left as they are.
+    slow_groups.clear()
+    dist.destroy_process_group()
 
 
 def _name_of_start(store: Any, rank: int, count: int) -> str:

@@ -1,6 +1,7 @@
 """`regard train --seeds`: several runs, their mean and standard deviation."""
 
 import json
+import shlex
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -70,3 +71,48 @@ def test_seeds_and_a_baseline_are_refused(regard: Regard, tiny: list[str]) -> No
     said = regard("train", "translate", *tiny, "--seeds", "2", "--baseline")
     assert said.code == 2
     assert "regard ladder compares models with seeds" in said.err
+
+
+def test_the_command_that_goes_on_with_several_seeds_has_all_settings_and_the_model_of_from(
+    regard: Regard, opinions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ["plan.steps=2", "plan.evaluate=2", "model.width=8", "model.embed=8", "data.tokens=word", "data.vocab=40"]
+    assert regard("train", "text", f"data.train={opinions[0].partition('=')[2]}", *text, "--out", "lm").code == 0
+    command = ["train", "classify", opinions[0], "plan.steps=2", "plan.epochs=none", "plan.evaluate=2", "from=lm"]
+    command += ["--seeds", "2"]
+    assert regard(*command, "--out", "whole").code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.report.run.conclude", raise_interrupt)
+        said = regard(*command, "--out", "cut")  # the second run does not begin
+    (again,) = [line.partition("continue with: ")[2] for line in said.out.splitlines() if "continue with" in line]
+    resumed = regard("train", "classify", "--resume", "--seeds", "2", "--out", "cut")
+    assert resumed.code == 2
+    message = "cut/seed-2: has not begun, and --resume does not read the model of from=lm; repeat the command"
+    assert message in resumed.err
+    words = shlex.split(again)
+    said = regard(*words[words.index("train") :])
+    assert said.code == 0, said.err
+    assert said.out.count("from=lm:") == 1
+    weights = "seed-2/steps/000002/weights.safetensors"
+    assert Path("whole", weights).read_bytes() == Path("cut", weights).read_bytes()
+
+
+def raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_seeds_that_are_not_there_are_not_resumed(regard: Regard, opinions: list[str]) -> None:
+    for more in ([], ["--dry-run"]):
+        said = regard("train", "classify", "--resume", "--seeds", "2", "--out", "none", *more)
+        assert (said.code, said.err) == (2, "error: none: holds no run to resume; leave out --resume to start one.\n")
+    assert not Path("none").exists()
+
+
+def test_a_seed_that_has_not_begun_is_started_beside_one_that_is_rescheduled(
+    regard: Regard, opinions: list[str]
+) -> None:
+    assert regard("train", "classify", *opinions, "plan.schedule=linear", "--seeds", "2").code == 0
+    rmtree("runs/classify/seed-2")
+    longer = regard("train", "classify", "--resume", "--seeds", "2", "--reschedule", "plan.steps=4")
+    assert longer.code == 0, longer.err
+    assert sorted(path.name for path in Path("runs/classify").glob("seed-*/steps/000004")) == ["000004"] * 2

@@ -141,7 +141,10 @@ def train(
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
     place = out or Path("runs") / recipe
     extra = ["--baseline"] * baseline + (["--seeds", str(seeds)] if seeds > 1 else [])
-    again = shlex.join(["train", recipe, "--resume", *extra, "--out", str(place)])
+    again = ["train", recipe, "--resume"]
+    if extra and what != "resume":  # a run that has not begun needs all settings, and the model of from=
+        again = ["train", recipe, *given, "--existing", "auto", *["--reschedule"] * reschedule]
+    command = shlex.join([*again, *extra, "--out", str(place)])
     stored = _first_seed(place) if seeds > 1 else place  # the run whose recipe is resumed
     console = LastingConsole(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
     ready(console, recipe)
@@ -154,7 +157,7 @@ def train(
             _estimate(chosen, init, ranks, console, json)
             return
         me = f"torchrun --nproc-per-node {ranks.local_count} -m regard" if ranks.several else program()
-        jobs = {recipe: Job(chosen, place, what, init, f"{me} {again}", reschedule)}
+        jobs = {recipe: Job(chosen, place, what, init, f"{me} {command}", reschedule)}
         if baseline:
             jobs["no attention"] = _baseline(jobs[recipe])
         if seeds > 1:
@@ -203,7 +206,9 @@ def _planned(
                 resolve_hub_path(start, fetch)
             ranks.broadcast([0.0])
         recipe, init = started(name, changes, start, kinds)
-    elif resumed and is_run(resumed):
+    elif resumed:
+        if not is_run(resumed):
+            raise UserError(f"{resumed}: holds no run to resume; leave out --resume to start one.")
         recipe = stored_recipe(resumed, kinds)
         if recipe.name != name and recipe.name in kinds["recipe"]:
             command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
@@ -301,8 +306,8 @@ def _baseline(job: Job) -> Job:
         why = "only a recurrent translator (model=seq2seq) can do without its attention"
         raise UserError(f"--baseline: {why}; leave it out, or compare families with: regard ladder")
     plain = replace(recipe, model=with_vocabularies(config))
-    fresh = job.existing == "resume" and not is_run(out)  # it had not come to its first step
-    return replace(job, recipe=plain, out=out, existing="overwrite" if fresh else job.existing, init=None)
+    job = replace(job, recipe=plain, out=out, init=None)
+    return job if is_run(out) else _begun(job)
 
 
 def _first_seed(place: Path) -> Path:
@@ -312,7 +317,8 @@ def _first_seed(place: Path) -> Path:
 
 
 def _seeded(job: Job, seeds: int) -> dict[str, Job]:
-    """The same job with several seeds, each in a directory of its own. A run that had not begun is not resumed."""
+    """The same job with several seeds, each in a directory of its own. A run that had not begun is started."""
+    from regard.stored import stored
     from regard.training.folder import is_run
 
     found, plan = dict[str, Job](), job.recipe.plan
@@ -320,11 +326,20 @@ def _seeded(job: Job, seeds: int) -> dict[str, Job]:
     if other := [name for name in there if not name.startswith((".", "seed-")) and name != "report.html"]:
         raise UserError(f"{job.out}: has {min(other)}, which is not of runs with --seeds; choose another --out.")
     for seed in range(plan.seed, plan.seed + seeds):
-        out = job.out / f"seed-{seed}"
-        fresh = job.existing == "resume" and not is_run(out)
         recipe = replace(job.recipe, plan=replace(plan, seed=seed))
-        found[f"seed {seed}"] = replace(job, recipe=recipe, out=out, existing="overwrite" if fresh else job.existing)
+        one = replace(job, recipe=recipe, out=job.out / f"seed-{seed}")
+        found[f"seed {seed}"] = one if is_run(one.out) else _begun(one)
+    if job.existing == "resume" and (fresh := [one.out for one in found.values() if one.existing != "resume"]):
+        given = stored(_first_seed(job.out), all_kinds()).given
+        if given and given.path:
+            why = f"has not begun, and --resume does not read the model of from={given.path}"
+            raise UserError(f"{fresh[0]}: {why}; repeat the command that started the others, with --existing auto.")
     return found
+
+
+def _begun(job: Job) -> Job:
+    """A job whose directory has no run: where others are resumed, it is started."""
+    return replace(job, existing="overwrite", reschedule=False) if job.existing == "resume" else job
 
 
 def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":

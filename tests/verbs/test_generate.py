@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard import Penalty, UserError, generate, generate_stream, load, record
+from regard import Penalty, UserError, edit, generate, generate_stream, load, record
 from regard.data.fields import TargetText
 from regard.data.sources import Lines
 from regard.data.streams import Book, RunningText
@@ -369,6 +369,20 @@ def test_one_text_is_no_list_and_a_translator_no_language_model(model: Loaded, t
 def test_speaking_leaves_the_caller_alone(model: Loaded) -> None:
     for _ in generate_stream(model, "the", limit=3):
         assert torch.is_grad_enabled()
+
+
+def test_a_stream_has_the_edits_of_its_start_until_they_end(ours: Callable[..., Loaded]) -> None:
+    model = ours("gpt")
+    logps = [piece.logp for piece in generate_stream(model, "the", limit=4)]
+    pieces = generate_stream(model, "the", limit=4)
+    with edit(model.module, {"*": torch.zeros_like}):
+        first = next(pieces).logp
+    assert first != logps[0]
+    assert len([*pieces]) == 3  # the others come without the edit
+    pieces = generate_stream(model, "the", limit=4)
+    assert next(pieces).logp == logps[0]
+    with edit(model.module, {"*": torch.zeros_like}), pytest.raises(UserError, match="open it before the first piece"):
+        next(pieces)
 
 
 def test_a_tape_gets_one_forced_pass(ours: Callable[..., Loaded]) -> None:

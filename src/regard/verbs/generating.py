@@ -22,7 +22,7 @@ from regard.decode import beam as beam_search
 from regard.device import check_seed, derive_seed, draw_seed
 from regard.errors import UserError
 from regard.models import reads_whole
-from regard.recording import active_tape, pause_recording
+from regard.recording import active_tape, intercepted, pause_recording
 from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, record_forced, rounded, search_tokens
 from regard.verbs.loaded import Loaded
 
@@ -182,7 +182,8 @@ def generate_unordered(
 def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) -> Iterator[Piece]:
     """Yield the continuation of one prompt in pieces of whole characters.
 
-    A piece has the edits that are open when it is taken from the stream, also if others were open at earlier pieces.
+    The edits of a piece are those that are open when it is taken from the stream. One that is opened in the middle of a
+    stream is refused, because the layers that the stream uses by then have no weights to edit.
     """
     if model.reads_backward:
         raise UserError(f"{model.path}: reads backward, so the text begins with its last piece; generate it at once.")
@@ -192,8 +193,10 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
     shown = len(decode(one.read))
     while True:
         ((_, limit),) = batches(model, [one], options, turn, budget=1)
-        steps = start_stream(model, [one], options, turn, limit)
+        steps, fast = start_stream(model, [one], options, turn, limit), model.decoder is not model.module
         for step in range(1, limit + 1):
+            if fast and intercepted(model.module):
+                raise UserError("edit: opened in the middle of a stream; open it before the first piece is taken.")
             with pause_recording(model.module), model.autocast():  # between the steps they are as the caller set them
                 tokens, logps = next(steps)
             one.append(tokens.tolist(), logps.tolist(), end, options.limit)

@@ -126,6 +126,13 @@ def test_some_rungs(regard: Regard, tiny: list[str], pairs: Path) -> None:
     other = regard(*command, "--rungs", "no attention", "--beam", 2)
     assert other.code == 2
     assert "other settings" in other.err
+    words = pairs.read_text(encoding="utf-8")
+    try:
+        pairs.write_text(words.replace("A", "B"), encoding="utf-8")
+        changed = regard(*command, "--rungs", "no attention")
+    finally:
+        pairs.write_text(words, encoding="utf-8")
+    assert (changed.code, "no-attention/seed-1.json: measured on other data" in changed.err) == (2, True), changed.err
     unknown = regard(*command, "--rungs", "additiv")
     assert unknown.code == 2
     assert 'Did you mean "additive"?' in unknown.err

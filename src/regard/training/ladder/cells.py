@@ -12,8 +12,9 @@ from typing import Any, Literal
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.checkpoint import FORMAT, OLDEST, check_format
+from regard.checkpoint import FORMAT, check_format
 from regard.config import from_json, to_json
+from regard.data.run_files import digests, run_files
 from regard.errors import UserError
 from regard.file_io import read_json, read_object, write_json
 from regard.migrations import migrated
@@ -35,6 +36,7 @@ from regard.verbs.loaded import load
 TOLERANCE = 0.05  # the largest relative error in the number of parameters
 CLOSE = 0.02  # below this error, a coarser width, which suits a GPU, is better than a smaller error
 GRAINS = (8, 2, 1)  # widths are multiples of the first if that gives a close size, else of the second or third
+UNSTATED = 2  # the format of results that do not say it
 COUNTED = 16  # tokens of the source, and of the target, for which operations are counted
 
 
@@ -86,20 +88,22 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
         complete = isinstance(found, dict) and {"beam", "recipe", "curve"} <= found.keys()
         if not complete or found["beam"] != cell.beam or _recipe_of(found, cell.result) != cell.recipe:
             raise UserError(f"{cell.result}: measured with other settings; remove it or choose another --out.")
+        if found.get("files", files := digests(run_files(cell.recipe.data))) != files:
+            raise UserError(f"{cell.result}: measured on other data; remove it or choose another --out.")
         return {**found, "recipe": to_json(cell.recipe, KINDS)}
     if not all("training" in line for line in evaluations(read_log(cell.out))):
         raise UserError(f"{cell.out}: its log has no time of training; remove it or choose another --out.")
     run = Run(cell.recipe, cell.out, "auto", cell.start)
     finished = follow(run)
     found = {"cell": cell.name, "seed": cell.seed, **_evaluate_best(cell, run), "seconds": finished.seconds}
-    found |= {"beam": cell.beam, "format": FORMAT, "recipe": to_json(cell.recipe, KINDS)}
+    found |= {"beam": cell.beam, "format": FORMAT, "recipe": to_json(cell.recipe, KINDS), "files": digests(run.files)}
     write_json(cell.result, found)
     return found
 
 
 def _recipe_of(found: Mapping[str, Any], path: Path) -> Any:
     """The recipe of a stored result as the present format has it; None if it has settings that are gone."""
-    version = check_format(path, found.get("format", OLDEST))  # results of the oldest format do not say it
+    version = check_format(path, found.get("format", UNSTATED))
     try:
         return from_json(migrated(found["recipe"], version, path), KINDS)
     except UserError:

@@ -2,14 +2,17 @@
 
 import gzip
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from regard.checks import doctor
+from regard.cli import main
 from regard.config import override
-from regard.data.run_files import located, named_paths, run_files
+from regard.data.run_files import RunFile, located, named_paths, run_files
 from regard.data.sources import Pairs
 from regard.data.text2text import Mixture, TaskFiles
 from regard.errors import UserError
@@ -210,3 +213,44 @@ def test_settings_that_are_no_files_have_no_digest():
     assert run_files(Folds()) == {}
     assert located(Folds(), {}) == (Folds(), {})
     assert run_files(Pairs()) == {}
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(here, monkeypatch):
+    module = sys.modules["regard.training.run"]
+    prepare = module.prepare
+
+    def prepare_and_change(*given, **named):
+        found = prepare(*given, **named)
+        with open("valid.tsv", "a") as file:
+            file.write("more\tthan before\n")
+        return found
+
+    monkeypatch.setattr(module, "prepare", prepare_and_change)
+    with pytest.raises(UserError, match=r"valid\.tsv: changed while it was read; start again"):
+        Run(here, "new")
+    assert not Path("new").exists()
+
+
+def test_a_file_of_questions_is_read_by_its_ending():
+    file = RunFile("squad.json", "/squad.json", "0")
+    assert file.is_read_like("moved.json")
+    assert not file.is_read_like("squad.data")
+    assert not RunFile("pairs.tsv", "/pairs.tsv", "0").is_read_like("pairs.json")
+
+
+def test_the_doctor_reads_the_files_of_the_run(here, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("pairs.tsv").write_text("not a pair\n")
+    findings = {found.check: found for found in doctor(load("../home/run", "cpu"))}
+    assert findings["resumed"].status == "passed", findings["resumed"]
+
+
+def test_a_file_that_is_named_to_eval_is_at_that_path_or_refused(here, tmp_path, monkeypatch, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("test.tsv").write_text("ab\tba\n")
+    assert main(["eval", "../home/run", "data.test=test.tsv"]) == 2
+    assert "data.test=test.tsv: the contents of test.tsv are not what" in capsys.readouterr().err
+    assert main(["eval", "../home/run"]) == 0
+    assert f"data.test=test.tsv: read from {tmp_path / 'home/test.tsv'}" in capsys.readouterr().err

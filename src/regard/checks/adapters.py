@@ -173,7 +173,7 @@ def _trainer(loaded: Loaded, data: str | None) -> Callable[[], Trainer]:
         assert recipe is not None
         if recipe.model.learns_by == "counts":
             raise UserError("a model that counts grows as it learns, and the check loads into one of the same size")
-        corpus = recipe.data
+        corpus = loaded.located_data if data is None else recipe.data
         if data is not None:
             own = isinstance(corpus, OWN_FILES)  # the recipe reads files of the user already
             corpus = replace(corpus if own else FILES.get(loaded.task.head, Lines)(), train=data, valid=data, test="")

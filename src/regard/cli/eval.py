@@ -72,8 +72,9 @@ class Source:
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="data.COLUMN=NAME",
-            help="With --data: its columns, such as data.text=sentence. With --prompt also files: data.train=FILE.",
+            metavar="data.NAME=VALUE",
+            help="Where a file of the run is now, if it was moved: data.test=FILE. With --data: its columns, such as "
+            "data.text=sentence. With --prompt also files: data.train=FILE.",
         ),
     ] = None
     data: Annotated[
@@ -323,18 +324,24 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
 
 def _examples(model: "Loaded", source: Source) -> "tuple[str, Sequence[Any]]":
     """The name of the data, and its examples."""
+    from regard.data.run_files import read_elsewhere
+
     data, split, settings = source.data, source.split, source.settings or []
     if data is not None and split is not None:
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
         return data, _own_examples(model, data, settings)
-    return _with_files(model, settings).examples(split)
+    model = _with_files(model, settings)
+    found = model.examples(split)
+    for note in read_elsewhere(model.data, model.located_data):
+        notice(note)
+    return found
 
 
 def _with_files(model: "Loaded", settings: "Sequence[str]") -> "Loaded":
-    """The model with its run's data where settings such as data.test=PATH say that its files are now."""
+    """The model with its run's data where settings such as data.test=PATH say, and only there, that its files are."""
     from regard.config import override
-    from regard.data.run_files import named_paths
+    from regard.data.run_files import named_paths, only_as_named
 
     if not settings:
         return model
@@ -345,7 +352,9 @@ def _with_files(model: "Loaded", settings: "Sequence[str]") -> "Loaded":
             files = f"no file that this run was started with (those are {', '.join(known)})" if known else "not known"
             raise UserError(f"{setting}: {files}; a column of your own file is named beside --data FILE.")
     assert model.recipe is not None
-    return replace(model, recipe=override(model.recipe, settings, model.kinds))
+    stated = [setting.partition("=")[0] for setting in settings]
+    there = None if model.files is None else only_as_named(model.files, stated)
+    return replace(model, recipe=override(model.recipe, settings, model.kinds), files=there)
 
 
 def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Sequence[Any]":

@@ -7,13 +7,14 @@ what is in it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.data.files import split_paths
-from regard.data.tables import NAMED, ending
+from regard.data.tables import READ_BY_ENDING, ending
 from regard.data.text_files import contents_sha256
 from regard.errors import UserError
 from regard.file_io import RESTORE
@@ -38,8 +39,8 @@ class RunFile:
         return self.is_read_like(path) and there.is_file() and contents_sha256(path) == self.sha256
 
     def is_read_like(self, path: str) -> bool:
-        """Whether a file with this path is read in the same way: a table is read by its ending."""
-        return ending(path) == ending(self.path) or not {ending(path), ending(self.path)} & {*NAMED}
+        """Whether a file with this path is read in the same way: tables and questions are read by their ending."""
+        return ending(path) == ending(self.path) or not {ending(path), ending(self.path)} & {*READ_BY_ENDING}
 
 
 RunFiles = Mapping[str, tuple[RunFile, ...]]  # by the name of a setting, such as data.train
@@ -49,6 +50,23 @@ def run_files(data: Any) -> dict[str, tuple[RunFile, ...]]:
     """The files that data names by its settings. A setting whose value is no path of a file has none."""
     given = {name: split_paths(value) for name, value in named_paths(data)}
     return {name: tuple(map(_run_file, paths)) for name, paths in given.items() if all(map(_exists, paths))}
+
+
+@contextmanager
+def unchanged_files(data: Any) -> Iterator[None]:
+    """Refuse files that change inside this block, in which they are read and their digests are computed."""
+    before = _file_states(data)
+    yield
+    after = _file_states(data)
+    if changed := [path for path, state in before.items() if after.get(path) != state]:
+        raise UserError(f"{changed[0]}: changed while it was read; start again when the file is complete.")
+
+
+def _file_states(data: Any) -> dict[str, tuple[int, ...]]:
+    """What changes with the contents of each file that data names: its time, size and place on the disk."""
+    paths = [path for _, value in named_paths(data) for path in split_paths(value) if _exists(path)]
+    found = {path: os.stat(_absolute(path)) for path in paths if not os.path.isdir(_absolute(path))}
+    return {path: (state.st_mtime_ns, state.st_size, state.st_ino, state.st_dev) for path, state in found.items()}
 
 
 def _run_file(path: str) -> RunFile:
@@ -89,6 +107,20 @@ def located(data: T, files: RunFiles) -> tuple[T, dict[str, tuple[RunFile, ...]]
     return with_paths(data, paths), found
 
 
+def read_elsewhere(data: Any, there: Any) -> list[str]:
+    """Sentences about the files that are not at the path of their setting; `there` is what `located` returned."""
+    places = dict(named_paths(there))
+    return [f"{name}={path}: read from {places[name]}" for name, path in named_paths(data) if places[name] != path]
+
+
+def only_as_named(files: RunFiles, names: Collection[str]) -> dict[str, tuple[RunFile, ...]]:
+    """The same files; those of these settings are at the path that the setting names, or nowhere."""
+    return {
+        name: tuple(replace(file, absolute=_absolute(file.path)) for file in several) if name in names else several
+        for name, several in files.items()
+    }
+
+
 def _pairs(name: str, value: str, files: tuple[RunFile, ...]) -> list[tuple[str, RunFile]]:
     """The path of each file in the value of a setting. The name of a file that is not there may have a comma, too."""
     before = ",".join(file.path for file in files)
@@ -105,7 +137,7 @@ def find_file(name: str, path: str, file: RunFile) -> str:
     for place in places:
         if file.is_at(place):
             return place
-    cure = f"if it was moved, give {name}=PATH to regard eval, or to regard train, which stores it"
+    cure = f"if it was moved, give {name}=PATH to regard eval, or to regard train --resume, which stores it"
     if there := [place for place in places if _exists(place)]:
         changed = f"the contents of {' and of '.join(there)} are not what the run was started with"
         if forms := [place for place in there if not file.is_read_like(place)]:
@@ -125,6 +157,11 @@ def with_paths(data: T, paths: Mapping[str, str], place: str = "data") -> T:
         elif name in paths and paths[name] != value:
             changes[field.name] = paths[name]
     return replace(data, **changes) if changes else data  # type: ignore[type-var]
+
+
+def digests(files: RunFiles) -> dict[str, list[str]]:
+    """The digests of the files of each setting."""
+    return {name: [file.sha256 for file in several] for name, several in files.items()}
 
 
 def files_to_json(files: RunFiles) -> dict[str, Any]:

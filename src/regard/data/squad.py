@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from regard.data.example import Asked, Corpus, Question, Tokens
 from regard.data.files import read_text
 from regard.data.sources import OwnFiles, load_files
-from regard.data.tables import check_text, ending, read_table
+from regard.data.tables import SQUAD, check_text, ending, read_table
 from regard.errors import UserError
 
 LISTED = 3  # places of an answer that an error lists
@@ -123,7 +123,7 @@ def _stripped(answer: str, start: int) -> tuple[str, int]:
 
 def is_squad(path: str | Path) -> bool:
     """Whether the ending of a file is that of SQuAD's format: .json, also compressed."""
-    return ending(path) == ".json"
+    return ending(path) == SQUAD
 
 
 def read_squad(path: str | Path) -> Iterator[Question]:

@@ -20,6 +20,8 @@ from regard.data.files import PACKED, iterate_lines
 from regard.errors import UserError, nearest
 
 NAMED = (".csv", ".jsonl")  # the endings of files whose columns always have names
+SQUAD = ".json"  # the ending of a file of questions in SQuAD's format
+READ_BY_ENDING = (*NAMED, SQUAD)
 LARGEST = 2**31 - 1  # characters of a cell, instead of the 131,072 that the csv module allows
 LISTED = 12  # column names that an error lists
 CHECKED = 100  # lines of a file without a header in which more columns than expected are looked for

@@ -1529,9 +1529,23 @@ FAULTS = (
     Fault(
         "the recipe is the first file of a run that is removed",
         "folder.FILES",
-        "('metrics.jsonl', 'latest', 'best', 'report.html', 'recipe.json')",
-        "('recipe.json', 'metrics.jsonl', 'latest', 'best', 'report.html')",
-        "training/test_run.py::test_the_recipe_is_removed_last",
+        "('metrics.jsonl', *POINTERS, 'report.html', 'recipe.json')",
+        "('recipe.json', 'metrics.jsonl', *POINTERS, 'report.html')",
+        "training/test_run.py::test_the_recipe_is_removed_last_and_no_pointer_is_left_without_its_step",
+    ),
+    Fault(
+        "a repeated command may start from other weights",
+        "check_given",
+        "weights_sha256(start.weights()) != run.given.sha256",
+        "False",
+        "training/test_existing.py::test_auto_compares_the_model_that_the_run_started_from",
+    ),
+    Fault(
+        "results of a ladder that were measured on other data are taken",
+        "cells.measure",
+        "found.get('files', (files := digests(run_files(cell.recipe.data)))) != files",
+        "False",
+        "cli/test_cli_ladder.py::test_some_rungs",
     ),
     Fault(
         "the state of a run may be evaluated later than it is saved",

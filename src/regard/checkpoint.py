@@ -78,10 +78,19 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
         finally:
             remove(unfinished)
         set_pointer(run, "latest", step)
+    delete_old_steps(run, keep)
+    return final
+
+
+def delete_old_steps(run: Path, keep: int) -> None:
+    """Delete all but the newest `keep` steps, `latest` and `best`, and what a killed process has left of a step."""
+    steps = run / "steps"
+    with as_user_error(run):
+        for left in steps.glob(HALF):
+            remove(left)
         names = sorted((path.name for path in steps.iterdir() if path.name.isdecimal()), key=int)
         kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
         discard([steps / name for name in names if name not in kept])
-    return final
 
 
 def check_steps(run: Path) -> None:

@@ -1,5 +1,6 @@
 """Reads the files of a run: its recipe, and the fields and weights of a step."""
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,17 +35,33 @@ NO_RECIPE = "not a recipe; restore the file or start another run."
 
 
 @dataclass(frozen=True)
+class GivenModel:
+    """The model that a run started from (from=DIR). Both are empty for a run that started from random weights."""
+
+    path: str = ""  # as it was given
+    sha256: str = ""  # of its weights
+
+
+@dataclass(frozen=True)
 class Stored:
     """What recipe.json says of a run."""
 
     recipe: Recipe  # what is trained, with what followed from the data and from the model of from=
     files: RunFiles | None  # that the data names; None: an earlier version has not stored them
+    given: GivenModel | None  # None: an earlier version has not stored it
     version: str | None  # which wrote it; None: an earlier one, which did not say so
 
 
-def recipe_json(recipe: Recipe, kinds: Kinds, asked: Recipe | None = None, files: RunFiles = {}) -> dict[str, Any]:  # noqa: B006
+def recipe_json(
+    recipe: Recipe,
+    kinds: Kinds,
+    asked: Recipe | None = None,
+    files: RunFiles = {},  # noqa: B006
+    given: GivenModel | None = None,
+) -> dict[str, Any]:
     """The content of recipe.json."""
-    about = {"asked": to_json(asked, kinds)} if asked else {}
+    about: dict[str, Any] = {"asked": to_json(asked, kinds)} if asked else {}
+    about |= {"from": vars(given)} if given else {}
     return {"format": FORMAT, "version": __version__, **to_json(recipe, kinds), **about, "files": files_to_json(files)}
 
 
@@ -52,10 +69,18 @@ def stored(run: Path, kinds: Kinds = KINDS) -> Stored:
     """What the recipe.json of a run has."""
     path = run / "recipe.json"
     content, version = recipe_content(run)
-    about = {name: content.pop(name, None) for name in ("format", "version", "asked", "files")}
+    about = {name: content.pop(name, None) for name in ("format", "version", "asked", "from", "files")}
     written_by = None if about["version"] is None else str(about["version"])
     files = None if about["files"] is None else files_from_json(about["files"], path)
-    return Stored(_recipe_of(content, version, path, kinds), files, written_by)
+    given = None if about["from"] is None else _given_model(about["from"], path)
+    return Stored(_recipe_of(content, version, path, kinds), files, given, written_by)
+
+
+def _given_model(content: Any, path: Path) -> GivenModel:
+    names = vars(GivenModel()).keys()
+    if not isinstance(content, dict) or content.keys() != names or {*map(type, content.values())} != {str}:
+        raise UserError(f"{path}: from: expected the path of a model and the digest of its weights; {RESTORE}.")
+    return GivenModel(**content)
 
 
 def asked_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe | None:
@@ -190,6 +215,15 @@ def load_weights(module: nn.Module, folder: Path, kinds: Kinds = KINDS) -> None:
     tensors = stored_weights(folder, kinds)
     check_weights(module.state_dict(), tensors, folder / WEIGHTS)
     module.load_state_dict(tensors)
+
+
+def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of weights with their names, types and shapes."""
+    found = hashlib.sha256()
+    for name, tensor in tensors.items():
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -1,6 +1,7 @@
 """A directory that has a run already: the same command again, other settings, another length."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,29 @@ def test_auto_refuses_the_run_of_other_settings(recipe, tmp_path, setting, messa
     assert (out / "recipe.json").read_bytes() == before
 
 
+def test_auto_compares_the_settings_of_the_first_weights_and_resume_keeps_those_of_the_run(tmp_path):
+    (tmp_path / "text.txt").write_text("".join(f"the cat {n} sat on the mat\n" for n in range(30)))
+    settings = [f"data.train={tmp_path / 'text.txt'}", "model=gru", "model.width=8", "model.embed=8", "plan.steps=2"]
+    settings += ["plan.device=cpu", "data.tokens=word", "data.vocab=20"]
+
+    def text(chrono):
+        return override(find_recipe("text"), [*settings, f"model.chrono={chrono}"], KINDS)
+
+    list(Run(text(5), tmp_path / "run", "auto"))
+    with pytest.raises(UserError, match=r"model.chrono=9: the run in .* was started with 5"):
+        Run(text(9), tmp_path / "run", "auto")
+    assert Run(text(9), tmp_path / "run", "resume").recipe.model.chrono == 5
+
+
+def test_a_repeated_command_deletes_the_old_steps_that_a_killed_process_has_left(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe(), out))
+    shutil.copytree(out / "steps/000004", out / "steps/000002")
+    (out / "steps/.000002.0.half").mkdir()
+    list(Run(recipe(), out, "auto"))
+    assert sorted(path.name for path in (out / "steps").iterdir()) == ["000004", "000008"]
+
+
 def test_auto_takes_a_setting_that_is_left_out_as_its_default_and_not_as_that_of_the_run(recipe, tmp_path):
     list(Run(recipe("model.width=24", "plan.steps=2"), tmp_path / "run", "auto"))
     with pytest.raises(UserError, match=r"model.width=16: the run in .* was started with 24"):
@@ -127,6 +151,36 @@ def test_auto_with_the_weights_of_another_run(tmp_path):
     list(second)
     with pytest.raises(UserError, match="a run that is resumed has weights already"):
         Run(asked, tmp_path / "run", "resume", warm_start_from(tmp_path / "lm"))
+
+
+def test_auto_compares_the_model_that_the_run_started_from(recipe, tmp_path):
+    for name, seed in (("one", 1), ("two", 2)):
+        list(Run(recipe("plan.steps=2", f"plan.seed={seed}"), tmp_path / name))
+
+    def run(given, out="run", existing="auto"):
+        if given is None:
+            return Run(recipe(), tmp_path / out, existing)
+        asked, start = warm_started(recipe(), [], warm_start_from(tmp_path / given), tmp_path / given)
+        return Run(asked, tmp_path / out, existing, start)
+
+    stop(run("one"), 4)
+    assert run("one").resumed
+    with pytest.raises(
+        UserError, match=r"from=.*two: the run in .*run was started from .*one, which had other weights"
+    ):
+        run("two")
+    with pytest.raises(UserError, match=r"run: the run was started from a model; add from=.*one"):
+        run(None)
+    shutil.move(tmp_path / "one", tmp_path / "moved")
+    assert run("moved").resumed  # the same weights
+    stop(run(None, "fresh"), 4)
+    with pytest.raises(UserError, match=r"from=.*two: the run in .*fresh was started from no model; leave it out"):
+        run("two", "fresh")
+    stored_before = read_json(tmp_path / "fresh/recipe.json")
+    assert stored_before["from"] == {"path": "", "sha256": ""}
+    del stored_before["from"]  # as an earlier version wrote it
+    (tmp_path / "fresh/recipe.json").write_text(json.dumps(stored_before))
+    assert run(None, "fresh").resumed
 
 
 def test_auto_does_not_replace_a_run_that_another_process_began_meanwhile(recipe, tmp_path):

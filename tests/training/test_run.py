@@ -166,7 +166,11 @@ def test_overwriting_removes_what_the_run_has_written_and_nothing_else(recipe, t
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_text("mine")
     folder = sys.modules["regard.training.folder"]
-    for calls in (1, 2):  # killed before the steps, or the files, are removed: it can be overwritten again
+    for calls in (
+        1,
+        2,
+        3,
+    ):  # killed before the pointers, the steps or the files go: it can be overwritten again
         with monkeypatch.context() as patch:
             discarded, real = [], folder.discard
 
@@ -186,13 +190,15 @@ def test_overwriting_removes_what_the_run_has_written_and_nothing_else(recipe, t
     assert {path.name for path in out.iterdir()} == names
 
 
-def test_the_recipe_is_removed_last(tmp_path, monkeypatch):
+def test_the_recipe_is_removed_last_and_no_pointer_is_left_without_its_step(tmp_path, monkeypatch):
     for name in FILES:
         (tmp_path / name).touch()
-    removed = []
-    monkeypatch.setattr(os, "rename", lambda old, new: removed.append(old.name))
+    (tmp_path / "steps/000002").mkdir(parents=True)
+    removed, rename = [], os.rename
+    monkeypatch.setattr(os, "rename", lambda old, new: (removed.append(old.name), rename(old, new)))
     clear(tmp_path)
-    assert sorted(removed) == sorted(FILES)
+    assert sorted(removed) == sorted([*FILES, "000002"])
+    assert {*removed[:2], removed[2]} == {"latest", "best", "000002"}
     assert removed[-1] == "recipe.json"
 
 

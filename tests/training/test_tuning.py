@@ -246,3 +246,16 @@ def test_one_layer_an_epoch_is_unfrozen_from_the_last_on(started, tmp_path: Path
     recipe, given = started("plan.epochs=3.5", "plan.tune_lm=0")
     longer = Run(recipe, tmp_path / "longer", init=given).prepared
     assert not [one for one in longer.warnings if one.startswith("plan.unfreeze")]
+
+
+def test_a_resumed_language_model_has_the_plan_that_the_command_changes(started, tmp_path: Path) -> None:
+    recipe, given = started("plan.steps=8", "plan.tune_lm=2")
+    first = Run(recipe, tmp_path / "run", init=given)
+    events = iter(first)
+    next(event for event in events if isinstance(event, Progress))
+    events.close()
+    changed = replace(recipe, plan=replace(recipe.plan, threads=2, keep=3, log=1))
+    again = Run(changed, tmp_path / "run", "resume")
+    tuned = again._tuning.recipe.plan
+    assert (tuned.threads, tuned.keep, tuned.log) == (2, 3, 1)
+    assert (tuned.patience, tuned.epochs) == (0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import threading
 import zipfile
@@ -231,3 +232,10 @@ def test_threads_record_edit_look_and_call_at_once(run: str, opened: Callable[..
     ]
     assert not equal(edited(0), translate(model, [text(0)], limit=6))
     together([lambda number=number, kind=kind: kind(number) for number, kind in enumerate(kinds)], 25)
+
+
+def test_a_model_that_has_searched_is_copied(opened: Callable[..., Loaded]) -> None:
+    model = opened("seq2seq")
+    lines = [text(number) for number in range(6)]
+    found = translate(model, lines, limit=6)  # packs weights, which torch cannot copy
+    assert equal(translate(copy.deepcopy(model), lines, limit=6), found)

@@ -20,6 +20,7 @@ from regard.layers.mix import equal_width
 from regard.models.facts import GivesLayers
 from regard.recipes import KINDS, Recipe, change, find_recipe
 from regard.recipes.recipe import name_of
+from regard.stored import weights_sha256
 from regard.tasks import Task
 from regard.training.warm_start import Transfer, WarmStart, module_names, warm_start_from, warm_started
 from regard.verbs.loaded import Loaded, load
@@ -57,11 +58,13 @@ class Extraction:
         """Load the weights of the extractor into the model of a recipe."""
         expected = {name: tensor for name, tensor in model.state_dict().items() if tensor.numel()}
         path = next(name for name, _ in model.named_modules() if name.endswith("extractor"))
-        places = {f"{path}.body.{name}": (name, tensor) for name, tensor in self.weights().items()}
+        given = self.weights()
+        places = {f"{path}.body.{name}": (name, tensor) for name, tensor in given.items()}
         taken = {place: tensor for place, (_, tensor) in places.items() if place in expected}
         unused = [name for place, (name, _) in places.items() if place not in expected]
         model.load_state_dict(taken, strict=False)
-        return Transfer(len(taken), module_names(set(expected) - set(taken)), module_names(unused))
+        new = module_names(set(expected) - set(taken))
+        return Transfer(len(taken), new, module_names(unused), weights_sha256(given))
 
 
 Start = WarmStart | Extraction

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from regard.checkpoint import Content, Existing, check_steps, read_pointer, save_step, truncate_after
+from regard.checkpoint import Content, Existing, check_steps, delete_old_steps, read_pointer, save_step, truncate_after
 from regard.config import Kinds, to_json
 from regard.data.run_files import named_paths, with_paths
 from regard.errors import UserError
@@ -32,12 +32,23 @@ from regard.file_io import (
 from regard.models import Model
 from regard.objectives.objective import Trainer
 from regard.recipes import KINDS, Plan, Recipe
-from regard.stored import MODEL, TRAINER, WEIGHTS, Stored, load_weights, recipe_content, stored_training
+from regard.stored import (
+    MODEL,
+    TRAINER,
+    WEIGHTS,
+    Stored,
+    load_weights,
+    recipe_content,
+    stored_training,
+    weights_sha256,
+)
+from regard.training.extractor import Start
 from regard.training.optim import depends_on_steps
 from regard.training.prepare import ABSENT, Prepared, without_metrics
 
 TUNED = "tuned"  # in the directory of a classifier: the run of its language model, see `regard.training.tuning`
-FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of a run, besides its steps
+POINTERS = ("latest", "best")
+FILES = ("metrics.jsonl", *POINTERS, "report.html", "recipe.json")  # of a run, besides its steps
 
 # Settings of the plan that a resumed run may change: they do not change the update of a step. For plan.accumulate that
 # is true only if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes
@@ -100,9 +111,11 @@ def resumed_recipe(out: Path, run: Stored, given: Recipe, kinds: Kinds, reschedu
     for plain in [without_metrics(given, needs, kinds) for needs in ABSENT]:
         if (run.recipe.metrics, run.recipe.plan.select) == (plain.metrics, plain.plan.select):
             given = plain  # `prepare` left the others out
+    if type(given.model) is type(run.recipe.model):
+        own = {name: getattr(run.recipe.model, name) for name in run.recipe.model.first_weights}
+        given = replace(given, model=replace(given.model, **own))
     _check_same(out, run, run.recipe, given, kinds, reschedule)
-    own = {name: getattr(run.recipe.model, name) for name in run.recipe.model.first_weights}
-    return replace(given, model=replace(given.model, **own))
+    return given
 
 
 def repeated_recipe(
@@ -122,6 +135,20 @@ def repeated_recipe(
     return replace(run.recipe, **about, plan=replace(run.recipe.plan, **plan))
 
 
+def check_given(out: Path, run: Stored, start: Start | None) -> None:
+    """Refuse to resume a run that started from another model; an earlier version has not stored which it was."""
+    if run.given is None:
+        return
+    before, other = run.given.path, "or choose another --out"
+    if start is None and before:
+        raise UserError(f"{out}: the run was started from a model; add from={before}, {other}.")
+    if start is not None and not before:
+        raise UserError(f"from={start.path}: the run in {out} was started from no model; leave it out, {other}.")
+    if start is not None and weights_sha256(start.weights()) != run.given.sha256:
+        found = f"the run in {out} was started from {before}, which had other weights"
+        raise UserError(f"from={start.path}: {found}; resume it with --resume, {other}.")
+
+
 def same_length(one: Plan, other: Plan) -> bool:
     """Whether two plans have the same length: as many epochs, or as many steps if that is how it is given."""
     return one.epochs == other.epochs and (one.epochs is not None or one.steps == other.steps)
@@ -136,9 +163,8 @@ def _check_same(out: Path, run: Stored, before: Recipe, given: Recipe, kinds: Ki
     was, now = (_flatten(to_json(each, kinds)) for each in (before, given))
     changed = {name for name in was | now if was.get(name) != now.get(name)}
     files = {name for name, _ in named_paths(before.data) if now.get(name) and (run.files is None or name in run.files)}
-    first = {f"model.{name}" for name in before.model.first_weights}
     plan = {f"plan.{name}" for name in FREE_OF_PLAN}
-    free = {"name", "title", *plan, *_free_length(given, reschedule), *files, *first}
+    free = {"name", "title", *plan, *_free_length(given, reschedule), *files}
     for name in sorted(changed - free, key=[*was, *now].index):
         _refuse(name, was, now, out, given)
     return changed
@@ -194,10 +220,14 @@ def lock_run(out: Path) -> Iterator[None]:
 
 
 def clear(out: Path) -> None:
-    """Remove the files and steps of a run, and nothing else. The recipe is last: after a kill it is still a run."""
+    """Remove the files and steps of a run, and nothing else.
+
+    The recipe is last: after a kill it is still a run. The pointers are first, so that none is left without its step.
+    """
     if is_run(out / TUNED):
         clear(out / TUNED)
     with as_user_error(out):
+        discard([out / name for name in POINTERS if os.path.lexists(out / name)])
         discard([path for path in (out / "steps").glob("*") if path.name.isdecimal() or path.name == ".old"])
         with suppress(OSError):  # there is none, or it has other files
             (out / "steps").rmdir()
@@ -212,12 +242,13 @@ def make_folder(out: Path) -> None:
         raise UserError(f"{out}: cannot be made: {error.strerror}; choose another --out.") from error
 
 
-def open_run(out: Path, recipe: dict[str, Any], state: "RunState") -> None:
-    """Write the recipe of a run whose state is saved, as JSON, and remove later lines from its log."""
+def open_run(out: Path, recipe: dict[str, Any], state: "RunState", keep: int) -> None:
+    """Write the recipe of a run whose state is saved, as JSON, and remove later lines from its log, and old steps."""
     for name in FILES:
         remove_leftovers(out / name)
     write_json(out / "recipe.json", recipe)
     truncate_after(out / "metrics.jsonl", state.step, state.evaluated)
+    delete_old_steps(out, keep)
 
 
 def _flatten(tree: dict[str, Any], place: str = "") -> dict[str, Any]:

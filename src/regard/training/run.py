@@ -18,7 +18,7 @@ import torch
 
 from regard.checkpoint import Existing, format_of, read_pointer, resolve, set_pointer
 from regard.config import Kinds
-from regard.data.run_files import located, named_paths, run_files
+from regard.data.run_files import located, read_elsewhere, run_files, unchanged_files
 from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
@@ -28,7 +28,7 @@ from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
 from regard.recipes import Plan, Recipe, with_kinds
-from regard.stored import Stored, asked_recipe, recipe_json, stored
+from regard.stored import GivenModel, Stored, asked_recipe, recipe_json, stored
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
 from regard.training.extractor import Start
@@ -37,6 +37,7 @@ from regard.training.folder import (
     RunState,
     check_batches,
     check_folder,
+    check_given,
     clear,
     is_run,
     lock_run,
@@ -54,7 +55,7 @@ from regard.training.loop import GradientTrainer, require_finite, schedule_width
 from regard.training.optim import depends_on_steps, place_in_schedule, rate_at
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import Prepared, prepare
-from regard.training.tuning import tuned_start, tuning_minutes, tuning_recipe
+from regard.training.tuning import tuned_start, tuning_limits, tuning_recipe
 from regard.training.warm_start import Transfer, WarmStart, warm_start_from
 from regard.verbs.loaded import Loaded
 
@@ -99,7 +100,10 @@ class Run:
             if init and existing == "resume":
                 cure = "leave out from= or --resume (in Python: init or existing)"
                 raise UserError(f"{out}: a run that is resumed has weights already; {cure}.")
-            run, init = stored(out, kinds), None
+            run = stored(out, kinds)
+            if existing == "auto" and recipe is not None:
+                check_given(out, run, init)
+            init = None
             recipe, asked = _resumed(out, run, recipe, kinds, existing == "auto", reschedule)
             before = resolve(out, ("latest",))
         elif reschedule and existing != "auto":
@@ -111,6 +115,7 @@ class Run:
             data, files = located(data, run.files)
         self._stage = "2 of 2" if recipe.plan.tune_lm else ""  # for messages
         self._tuning = self._first_stage(recipe, out, before, init, ranks, report) if recipe.plan.tune_lm else None
+        start = init
         if self._tuning is not None and before is None:
             init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
         self.recipe, self.out, self.ranks = recipe, out, ranks
@@ -120,18 +125,18 @@ class Run:
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
-        self.prepared = prepare(replace(recipe, data=data, plan=plan), before, init, kinds, report, ranks=ranks.count)
-        self._asked, self._files = asked, run_files(recipe.data) if files is None else files
+        with unchanged_files(data):
+            self.prepared = prepare(
+                replace(recipe, data=data, plan=plan), before, init, kinds, report, ranks=ranks.count
+            )
+            self._asked, self.files = asked, run_files(recipe.data) if files is None else files
         chosen = self.prepared.recipe  # with the settings of `init`
         # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has; a small file that
         # a model is fine-tuned on has smaller batches
         found = {name: getattr(chosen.plan, name) for name in ("steps", "select", "batch_tokens")}
         plan = replace(recipe.plan, **found)
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan, metrics=chosen.metrics)
-        given, places = dict(named_paths(recipe.data)), dict(named_paths(data))
-        self._notes = [
-            f"{name}={path}: read from {places[name]}" for name, path in given.items() if places[name] != path
-        ]
+        self._notes = read_elsewhere(recipe.data, data)
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks, self._passed)
@@ -143,6 +148,7 @@ class Run:
                     self.transfer = init.load_into(self.model, recipe)
                 if init is None or init.fills_embeddings:
                     self._vectors = self.prepared.init_embeddings(self.model)
+        self._given = run.given if run else _given_model(start, (self._tuning or self).transfer)
         self._last: Step | None = None  # the last step of this process
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none
         if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # also a barrier: no rank writes before it
@@ -191,7 +197,7 @@ class Run:
             return None
         else:
             first = stored(out / TUNED, self.kinds).recipe
-            plan = replace(first.plan, minutes=tuning_minutes(recipe.plan))
+            plan = replace(first.plan, **tuning_limits(recipe.plan))
             first = replace(first, data=replace(first.data, of=recipe.data), plan=plan)
             tuning = Run(first, out / TUNED, "resume", None, ranks, self.kinds, report)
         tuning._stage = "language model, 1 of 2"
@@ -259,7 +265,8 @@ class Run:
         elif read_pointer(self._folder, "latest") != f"{self.saved:06d}":
             raise UserError(f"{self.out}: another process has trained this run meanwhile; start again with --resume.")
         events: list[Event] = [self._save()] if new else []
-        open_run(self._folder, recipe_json(self.recipe, self.kinds, self._asked, self._files), self.state)
+        content = recipe_json(self.recipe, self.kinds, self._asked, self.files, self._given)
+        open_run(self._folder, content, self.state, self.recipe.plan.keep)
         best = self.state.best_step
         if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
             set_pointer(self._folder, "best", best)  # the process was killed between the two
@@ -458,6 +465,11 @@ class Run:
         if self.ranks.first:
             append_line(self._folder / "metrics.jsonl", progress.line)
         return progress
+
+
+def _given_model(init: Start | None, transfer: Transfer | None) -> GivenModel:
+    """The model that a run starts from, as it is stored."""
+    return GivenModel(init.path, transfer.sha256) if init and transfer else GivenModel()
 
 
 def _resumed(

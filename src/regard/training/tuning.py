@@ -7,6 +7,7 @@ best step.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from regard.errors import UserError
 from regard.recipes import Plan, Recipe
 from regard.recipes.recipe import name_of, shown_name
 from regard.tasks import fits
+from regard.training.folder import FREE_OF_PLAN
 from regard.training.prepare import Prepared
 from regard.training.warm_start import WarmStart
 
@@ -46,22 +48,25 @@ def tuning_recipe(recipe: Recipe, given: WarmStart | None, kinds: Kinds) -> Reci
         objective=own if own is not None and task.head in own.heads else task.objective(),
         plan=replace(
             plan,
+            **tuning_limits(plan),
             epochs=plan.tune_lm,
-            minutes=tuning_minutes(plan),
             tune_lm=0.0,
             layer_decay=plan.layer_decay if given else 1.0,
             freeze=0,
             unfreeze=0,
-            patience=0,
             select="loss",
         ),
         metrics=task.metrics,
     )
 
 
-def tuning_minutes(plan: Plan) -> float | None:
-    """The most minutes of the language model: half of `plan.minutes`. The classifier has what the model leaves."""
-    return None if plan.minutes is None else plan.minutes / 2
+def tuning_limits(plan: Plan) -> dict[str, Any]:
+    """What a resumed run may change of the plan of its language model, given the plan of the classifier.
+
+    It has half of `plan.minutes` at most. The classifier has what the model leaves.
+    """
+    same = {name: getattr(plan, name) for name in FREE_OF_PLAN}
+    return same | {"minutes": None if plan.minutes is None else plan.minutes / 2, "patience": 0}
 
 
 def tuned_start(prepared: Prepared, weights: Callable[[], Mapping[str, Tensor]], path: Path) -> WarmStart:

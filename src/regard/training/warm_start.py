@@ -24,7 +24,7 @@ from regard.models import HeadedConfig, ModelConfig
 from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe, change
 from regard.recipes.recipe import can_train, family_settings, is_kind, models_for, name_of, sets_objective, shown_name
-from regard.stored import field_path
+from regard.stored import field_path, weights_sha256
 from regard.synonyms import known_as
 from regard.tasks import Task
 from regard.verbs.loaded import load
@@ -121,7 +121,8 @@ class WarmStart(NamedTuple):
             else:
                 taken[place] = tensor
         model.load_state_dict(taken, strict=False)
-        return Transfer(len(taken), module_names(set(expected) - set(taken)), module_names(unused))
+        new = module_names(set(expected) - set(taken))
+        return Transfer(len(taken), new, module_names(unused), weights_sha256(given))
 
     @property
     def _one_vocabulary(self) -> bool:
@@ -149,6 +150,7 @@ class Transfer(NamedTuple):
     taken: int  # weights
     new: tuple[str, ...]  # the modules whose weights are new
     unused: tuple[str, ...]  # the modules of the given model whose weights were not used
+    sha256: str = ""  # of the weights of the given model
 
     @property
     def parts(self) -> dict[str, list[str]]:

@@ -178,10 +178,18 @@ class Loaded:
 
     def corpus(self) -> Corpus:
         """The data of its run, read from where its files are now."""
-        assert self.recipe is not None, "a public checkpoint comes without data"
-        data, _ = located(self.recipe.data, self.files or {})
-        corpus: Corpus = data.load()
+        corpus: Corpus = self.located_data.load()
         return corpus
+
+    @cached_property
+    def located_data(self) -> Any:
+        """The data that the model was trained on, with the paths where its files are now."""
+        assert self.recipe is not None, "a public checkpoint comes without data"
+        return located(self.recipe.data, self.files or {})[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has: not the decoders, which are made again, and whose packed weights cannot be copied."""
+        return {name: value for name, value in vars(self).items() if name != "_decoders"}
 
     def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:
         """The fields of each example as arrays; texts and sequences are truncated to `longest` places."""

@@ -62,10 +62,10 @@ class Migration:
 
 
 def _without_memory_zeros(node: Node, place: Place) -> None:
-    """Transformer-XL had a setting that only its public directories used, which are not read or written any more."""
+    """Transformer-XL had a setting for its public directories, which are not read or written any more."""
     if node["kind"] == "gpt" and (value := node.pop("memory_zeros", False)) is not False:
         name = ".".join((*place, "memory_zeros"))
-        why = "it was dropped with the public directories of Transformer-XL, which alone used it"
+        why = "it was dropped with the public directories of Transformer-XL; only transformer-xl-large used it here"
         raise UserError(f"{name}={json.dumps(value):.40}: {why}; train the model again without it.")
 
 

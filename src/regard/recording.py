@@ -330,7 +330,8 @@ def pause_recording(model: nn.Module) -> Iterator[None]:
 def observe(modules: Mapping[str, Attention], function: Callable[..., None]) -> Iterator[None]:
     """Calls a function with each read of these modules, by their paths, inside this block.
 
-    It gets the path, the arguments of ``Attention.forward`` and its output. Blocks are not run by compiled code then.
+    It gets the path, the arguments of ``Attention.forward``, with the padding of the memory in the mask, and its
+    output. Blocks are not run by compiled code then.
     """
 
     def shown(path: str) -> Change:

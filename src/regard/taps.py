@@ -229,10 +229,11 @@ def _registered() -> None:
     """Registers the operators. ``cache`` has no lock: two threads would both run this.
 
     The operators declare that they change ``number``, though they do not: the compiler would remove an operator that
-    changes nothing.
+    changes nothing. The tag keeps them out of the compiler's CUDA graphs, which would run them at the capture alone.
     """
+    unsafe = (torch.Tag.cudagraph_unsafe,)
 
-    @torch.library.custom_op("regard::record_read", mutates_args=("number",))
+    @torch.library.custom_op("regard::record_read", mutates_args=("number",), tags=unsafe)
     def record_read(
         q: Tensor,
         k: Tensor,
@@ -252,7 +253,7 @@ def _registered() -> None:
             with torch.autocast(q.device.type, autocast, enabled=autocast is not None):  # a compiled program is outside
                 recorder.record_read(q, k, mask, q_at, k_at)
 
-    @torch.library.custom_op("regard::record_weights", mutates_args=("number",))
+    @torch.library.custom_op("regard::record_weights", mutates_args=("number",), tags=unsafe)
     def record_weights(weights: Tensor, at: Tensor | None, number: Tensor) -> None:
         if (recorder := tap_of(int(number)).recorder) is not None:
             recorder.record_weights(weights, at)

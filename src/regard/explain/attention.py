@@ -57,16 +57,14 @@ def run(options: AttentionOptions, report: Report = no_report) -> Result:
     block = blocks[layer]
     head = _sharpest_head(block, query) if options.head is None else check_index("head", options.head, len(block.heads))
     steps, textbook, word = block.heads[head][query], textbook_example(), f"“{words[query]}”"
-    memory = len(steps.keys) - len(words)  # of Transformer-XL
-    keys = [*["memory"] * memory, *words]
     views = [
-        AttentionView(f"head {at}", words, keys, [Layer(f"layer {layer}", _stacked(each))])
+        AttentionView(f"head {at}", words, words, [Layer(f"layer {layer}", _stacked(each))])
         for at, each in enumerate(block.heads)
     ]
     sections: list[Section] = [
         prose(__doc__),
         *steps_two_to_six("Textbook example, width 64", textbook, ["word 1", "word 2"]),
-        *block_tables(block, f"Layer {layer}, head {head}, query {word}", head, query, keys),
+        *block_tables(block, f"Layer {layer}, head {head}, query {word}", head, query, words),
         Gallery("All heads, all words", views),
         Text(
             f"The block computed by hand and the block of the model differ by at most {block.difference:.1e}, over all "

@@ -56,12 +56,12 @@ class TokenizedText:
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:
-        """The self-attention weights of the text, (H, T, T) by layer, without Transformer-XL's memory."""
+        """The self-attention weights of the text, (H, T, T) by layer."""
         whose = "encoder" if self.model.module.config.reads_source else None  # the decoder has read only <bos>
         paths = [path for path, part in parts(self.model.module).items() if whose in (part, None)]
         with record(self.model.module, paths) as tape:
             self.forward()
-        return {name: tape[name][0][..., -len(self.tokens) :] for name in tape}
+        return {name: tape[name][0] for name in tape}
 
     def lines_from(self, title: str, layer: str, head: int, word: int) -> AttentionView:
         """A picture of the weights of one head from the tokens of one word, without punctuation after it."""

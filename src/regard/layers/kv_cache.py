@@ -121,7 +121,7 @@ class KVCache:
 
         Raises ``UserError`` if the capacity is too small, which a captured step could not detect.
         """
-        cache = self._allocated(slots()) if self.fresh and not self.layers else self
+        cache = self._allocated(slots()) if self.fresh else self
         if cache.at is None or cache.used is None:
             raise UserError(_full_message(self.capacity))
         return replace(cache._with_room(steps * cache.beams), fresh=False, host_used=None)
@@ -130,7 +130,7 @@ class KVCache:
         """Reserves slots for new tokens x (B, K·T, W): the cache that counts them, and the plan for this pass."""
         cache = self
         more = x.shape[1] < self.capacity or (self.memory and not torch.is_grad_enabled())  # whether tokens may follow
-        if self.fresh and not self.layers and (self.beams > 1 or more):
+        if self.fresh and (self.beams > 1 or more):
             cache = self._allocated(slots())
         if not self.fresh or self.beams > 1:
             capturing = x.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -280,7 +280,7 @@ def _reads(module: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[R
         path: str, q: Tensor, memory: Memory, mask: Mask, q_at: Tensor | None, k_at: Tensor | None, context: Tensor
     ) -> None:
         keys = memory.keys
-        table = memory.mask_padding(mask).table(*default_positions(q, keys, q_at, k_at), q.dim())
+        table = mask.table(*default_positions(q, keys, q_at, k_at), q.dim())
         allowed = torch.ones((), dtype=torch.bool) if table is None else table
         allowed = allowed if allowed.dtype == torch.bool else allowed > NEG_INF
         visible = allowed.broadcast_to(*q.shape[:-1], keys.shape[-2])[0].reshape(-1, q.shape[-2], keys.shape[-2])

@@ -23,6 +23,7 @@ from regard.device import check_seed, derive_seed, draw_seed
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import active_tape, intercepted, pause_recording
+from regard.taps import INTERCEPTING
 from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, record_forced, rounded, search_tokens
 from regard.verbs.loaded import Loaded
 
@@ -195,7 +196,7 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
         ((_, limit),) = batches(model, [one], options, turn, budget=1)
         steps, fast = start_stream(model, [one], options, turn, limit), model.decoder is not model.module
         for step in range(1, limit + 1):
-            if fast and intercepted(model.module):
+            if fast and INTERCEPTING.open and intercepted(model.module):
                 raise UserError("edit: opened in the middle of a stream; open it before the first piece is taken.")
             with pause_recording(model.module), model.autocast():  # between the steps they are as the caller set them
                 tokens, logps = next(steps)

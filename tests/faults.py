@@ -1775,8 +1775,8 @@ FAULTS = (
     Fault(
         "an empty list of pairs cannot be scored",
         "_encoded",
-        "zip(*texts) if texts else ((), ())",
-        "zip(*texts)",
+        "zip(*given) if given else ((), ())",
+        "zip(*given)",
         "test_verbs.py",
     ),
     Fault(

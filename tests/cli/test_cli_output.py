@@ -16,6 +16,7 @@ from regard.cli.progress import print_warnings
 from regard.errors import escape_controls
 from regard.verbs import Translation, translate
 from tiny_public import bert, gpt2
+from untrained import save_untrained
 
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
@@ -94,6 +95,7 @@ def test_the_json_of_a_blank_line_is_its_number(
     regard: Regard, translator: Make, language: Path, classifier: Path, public: Path, tmp_path: Path
 ) -> None:
     bert(tmp_path / "bert")
+    made = {name: save_untrained(name, tmp_path) for name in ("pair", "similarity", "multilabel", "rate", "tag")}
     for verb, model, line in (
         ("translate", translator(), "abc"),
         ("score", translator(), "abc\txy"),
@@ -101,14 +103,29 @@ def test_the_json_of_a_blank_line_is_its_number(
         ("score", language, "abc"),
         ("generate", public, "the"),
         ("classify", classifier, "ab"),
+        ("classify", made["pair"], "a b\tb"),
+        ("classify", made["multilabel"], "a b"),
+        ("classify", made["rate"], "a b"),
+        ("similarity", made["similarity"], "a b\tb"),
         ("fill", tmp_path / "bert", "the [MASK]"),
+        ("tag", made["tag"], "a b"),
+        ("embed --words", language, "abc"),
     ):
-        first, blank, third, last = objects(regard(verb, model, "--json", stdin=f"{line}\n\n{line}\n \n"))
-        assert (blank, last) == ({"line": 2}, {"line": 4}), verb
-        assert [one["line"] for one in (first, third)] == [1, 3]
-        assert first.keys() == third.keys() > {"line"}
-        lines = regard(verb, model, stdin=f"{line}\n\n{line}\n \n").out.split("\n")
-        assert [bool(one) for one in lines] == [True, False, True, False, False], verb
+        text = f"{line}\n\n{line}\n  \n{line}"  # the last line has no end
+        command, *options = verb.split()
+        found = objects(regard(command, model, *options, "--json", stdin=text))
+        assert [one["line"] for one in found] == [1, 2, 3, 4, 5], verb
+        assert (found[1], found[3]) == ({"line": 2}, {"line": 4}), verb
+        assert found[0].keys() == found[2].keys() == found[4].keys() > {"line"}
+        if command not in ("tag", "embed"):  # one line for each entity, and binary vectors
+            lines = regard(verb, model, stdin=text).out.split("\n")
+            assert [bool(one) for one in lines] == [True, False, True, False, True, False], verb
+
+
+def test_a_blank_line_has_a_vector(regard: Regard, language: Path) -> None:
+    found = objects(regard("embed", language, "--json", stdin="abc\n\n  \nabc"))
+    assert [one["line"] for one in found] == [1, 2, 3, 4]
+    assert found[1]["vector"] == found[2]["vector"] != found[0]["vector"]
 
 
 def test_a_beam_of_generate_has_scores_and_several_answers(regard: Regard, public: Path) -> None:

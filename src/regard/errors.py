@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# Invisible characters that set the direction of the text around them: "a\u202etxt.exe" looks like another name. Letters
+# of scripts that are written from right to left have their direction without them.
+DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Characters that control a terminal or end a line, and halves of surrogate pairs, which cannot be printed.
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + DIRECTIONS + "]")
 CLOSE = 0.55  # the ratio of `difflib` from which a name is close to another one: "xlnet" and "albert" have less
 
 

@@ -21,6 +21,7 @@ from untrained import save_untrained
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
 HOSTILE = "\x1b]0;title\x07\x9b31m\x7fred\u2028"
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # invisible
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,34 @@ def test_control_characters_are_written_as_escapes() -> None:
     assert escape_controls("a\nb\tc\r\udc80") == r"a\nb\tc\r\udc80"
     assert escape_controls("a\nb\x1b", keep="\n") == "a\nb\\x1b"
     assert escape_controls("Η βάρκα · naïve 🙂 \\n") == "Η βάρκα · naïve 🙂 \\n"
+
+
+def test_directions_that_nobody_sees_are_written_as_escapes(regard: Regard) -> None:
+    for one in DIRECTIONS:
+        escape = f"\\u{ord(one):04x}"
+        assert escape_controls(f"a{one}b") == f"a{escape}b"
+        assert escape in regard("score", f"runs/x{one}", stdin="a\n").err
+    assert (
+        escape_controls("שלום עולם · می\u200cخواهم") == "שלום עולם · می\u200cخواهم"
+    )  # the letters have directions, too
+
+
+def test_directions_do_not_leave_a_command(regard: Regard, public: Path, tmp_path: Path) -> None:
+    text, hidden = f"the{DIRECTIONS[7]}{DIRECTIONS[1]}", re.compile(f"[{DIRECTIONS}]")
+    (tmp_path / "train.tsv").write_text("".join(f"good\t{n} {text}\n" for n in range(9)), encoding="utf-8")
+    for said in (
+        regard("generate", public, text, "--limit", 1),
+        regard("generate", public, text, "--limit", 1, "--stream"),
+        regard("generate", public, text, "--limit", 1, "--json"),
+        regard("score", public, "--tokens", stdin=text),
+        regard("look", public, text),
+        regard("show", "classify", f"data.train={tmp_path / 'train.tsv'}", "--example"),
+    ):
+        assert (said.code, hidden.findall(said.out + said.err)) == (0, []), said.err
+    assert objects(regard("generate", public, text, "--limit", 1, "--json"))[0]["prompt"] == text
+    page = tmp_path / "page.html"
+    assert regard("look", public, text, "-o", page).code == 0
+    assert hidden.findall(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)) == []
 
 
 def test_errors_do_not_control_the_terminal(regard: Regard) -> None:

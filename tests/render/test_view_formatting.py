@@ -25,6 +25,8 @@ from regard.render.formatting import (
         ("", "∅"),
         (" ", "␣"),
         ("\u00a0a", "␣a"),
+        ("hop 1", "hop 1"),
+        (" a  b ", "␣a␣␣b␣"),
         ("\n", "↵"),
         ("\t", "⇥"),
         ("\x07", "␇"),

@@ -20,6 +20,7 @@ _NUMBER = re.compile(
     r"^\s*([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(?:±.*|%|[a-zµ]{1,2}|[a-z]{1,6}/s)?\s*$", re.IGNORECASE
 )
 
+_INNER_SPACE = re.compile(r"(?<=\S) (?=\S)")
 _DIRECTIONS = re.compile(f"[{DIRECTIONS}]")
 FIRST_STRONG, POP = "\u2068", "\u2069"  # the beginning and the end of a part that has a direction of its own
 ARROW = " → "  # between a source and its target, in a title
@@ -27,10 +28,13 @@ ARROW = " → "  # between a source and its target, in a title
 
 @lru_cache(maxsize=4096)  # a token is in the tooltip of each cell of its row and column
 def visible(piece: str) -> str:
-    """A token with visible symbols for spaces, control characters and lone accents: no label is blank."""
+    """A token with visible symbols for spaces, control characters and lone accents: no label is blank.
+
+    One space between two letters is seen without a symbol, as in the label "hop 1".
+    """
     if not piece:
         return "∅"
-    shown = "".join(_visible_character(character) for character in piece)
+    shown = " ".join("".join(map(_visible_character, part)) for part in _INNER_SPACE.split(piece))
     return shown if cell_len(graphemes(shown)[0]) else "◌" + shown  # an accent or a joiner without a letter before it
 
 
@@ -75,11 +79,11 @@ def isolate(text: str) -> str:
 
     The two sides of an arrow, a source and its target, are separate parts. Its own invisible directions are escaped.
     """
-    sides = _escape_directions(text).split(ARROW)
+    sides = escape_directions(text).split(ARROW)
     return ARROW.join(f"{FIRST_STRONG}{side}{POP}" if right_to_left(side) else side for side in sides)
 
 
-def _escape_directions(text: str, keep: str = "") -> str:
+def escape_directions(text: str, keep: str = "") -> str:
     r"""A text whose invisible directions are written as escapes, such as \u202e; those in `keep` stay."""
     if text.isascii():
         return text
@@ -185,7 +189,7 @@ def escape(text: str) -> Markup:
     """
     if isinstance(text, Markup):
         return text
-    return Markup(html.escape(_ILLEGAL.sub("�", _escape_directions(text, keep=FIRST_STRONG + POP))))
+    return Markup(html.escape(_ILLEGAL.sub("�", escape_directions(text, keep=FIRST_STRONG + POP))))
 
 
 def _value(value: object) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from regard.data.detokenize import SPACE
 from regard.data.fields import MASK
-from regard.data.tokenizers import Tokenizer, sentinel
+from regard.data.tokenizers import WORDS, Tokenizer, sentinel
 from regard.errors import UserError
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import Translation, translate
@@ -86,7 +86,7 @@ def _filled(model: Loaded, text: str, answers: Sequence[Translation]) -> Filled:
         masks.append([best, *(one for one in reversed(guesses.values()) if one.text != best.text)])
     before, *rest = GAP.split(text)
     for (guess, *_), after in zip(masks, rest):
-        inside = tokenizer.kind not in ("char", "word") and not guess.piece.startswith(SPACE)
+        inside = tokenizer.kind not in ("char", *WORDS) and not guess.piece.startswith(SPACE)
         before = (before.rstrip() if inside else before) + guess.text + after
     return Filled(before, masks)
 
@@ -98,6 +98,6 @@ def _spans(tokenizer: Tokenizer, answer: Translation) -> Iterator[tuple[int, Gue
     for start, end in zip(places, [*places[1:], len(answer.tokens)]):
         ids = answer.tokens[start + 1 : end]
         logp = float(answer.logps[start + 1 : end + 1].sum())
-        pieces = tokenizer.pieces(ids)
+        piece = (" " if tokenizer.kind in WORDS else "").join(tokenizer.pieces(ids))
         text = tokenizer.decode(ids).strip()
-        yield marks[answer.tokens[start]], Guess(text, "".join(pieces), ids[0] if ids else -1, math.exp(logp))
+        yield marks[answer.tokens[start]], Guess(text, piece, ids[0] if ids else -1, math.exp(logp))

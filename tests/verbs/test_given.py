@@ -34,7 +34,7 @@ from regard.verbs.occurrences import occurrence_neighbours
 from regard.verbs.prompting import Prompt, rank_labels
 from regard.verbs.running import score_running
 from regard.verbs.scoring import last_words
-from regard.verbs.tagging import tag_words
+from regard.verbs.tagging import tag_words, word_tags
 from regard.verbs.words import embed_words, iterate_words
 from untrained import save_untrained
 
@@ -61,6 +61,7 @@ VERBS: dict[str, tuple[str, Callable[..., Any], str, list[Any]]] = {
     "cosines": ("embed", cosines, "pairs", PAIRS),
     "choose": ("choice", choose, "contexts", CHOICES),
     "tag": ("tag", tag, "texts", TEXTS),
+    "word tags": ("tag", word_tags, "texts", TEXTS),
     "tag words": ("tag", tag_words, "sentences", [("a", "b"), ("b", "c")]),
     "answer": ("answer", answer, "questions", [("a b?", "a b c."), ("b?", "c b a.")]),
     "rank labels": ("language", lambda model, texts: rank_labels(model, texts, PROMPT), "texts", TEXTS),

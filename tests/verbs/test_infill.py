@@ -27,7 +27,7 @@ def answered(tokenizer: Tokenizer, answers: list[str], monkeypatch: pytest.Monke
 
     monkeypatch.setattr("regard.verbs.infilling.translate", found)
     model = cast(Any, SimpleNamespace(tokenizer=tokenizer, target_tokenizer=tokenizer))
-    (one,) = infill(model, [text], len(answers), None, 1)
+    (one,) = infill(model, iter([text]), len(answers), None, 1)
     return one
 
 

@@ -6,13 +6,14 @@ sentinel with its span: "The [MASK] walks in [MASK] park" → "<extra_id_0> cute
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from regard.data.detokenize import SPACE
 from regard.data.fields import MASK
 from regard.data.tokenizers import WORDS, Tokenizer, sentinel
 from regard.errors import UserError
+from regard.verbs.given import text_list
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import Translation, translate
 
@@ -46,10 +47,10 @@ def can_infill(model: Loaded) -> bool:
     return model.predicts("target") and source is not None and bool(source.special_tokens.sentinels)
 
 
-def infill(model: Loaded, texts: Sequence[str], top: int, batch_tokens: int | None, first: int) -> list[Filled]:
+def infill(model: Loaded, texts: Iterable[str], top: int, batch_tokens: int | None, first: int) -> list[Filled]:
     """The best spans for the masks of each text, by a beam search with a beam of `top`; a beam of 1 is greedy."""
-    gapped = [with_sentinels(model, text, number) for number, text in enumerate(texts, first)]
-    found: list[list[Translation]] = [[] for _ in texts]
+    gapped = [with_sentinels(model, text, number) for number, text in enumerate(text_list(texts), first)]
+    found: list[list[Translation]] = [[] for _ in gapped]
     for one in translate(model, gapped, beam=top, nbest=top, align=False, batch_tokens=batch_tokens):
         found[one.line].append(one)
     return [_filled(model, text, answers) for text, answers in zip(gapped, found)]

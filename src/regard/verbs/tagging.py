@@ -99,10 +99,11 @@ def tag_words(model: Loaded, sentences: Iterable[Iterable[str]], batch_tokens: i
     return _tagged(model, [" ".join(words) for words in given], spans, batch_tokens)
 
 
-def word_tags(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[list[str]]:
+def word_tags(model: Loaded, texts: Iterable[str], batch_tokens: int = BATCH_TOKENS) -> list[list[str]]:
     """The tag of each word of texts whose words are separated by spaces."""
-    found = {row: tags for batch in _batches(model, texts, batch_tokens) for row, tags in zip(batch.rows, batch.tags)}
-    return [found[row] for row in range(len(texts))]
+    given = text_list(texts)
+    found = {row: tags for batch in _batches(model, given, batch_tokens) for row, tags in zip(batch.rows, batch.tags)}
+    return [found[row] for row in range(len(given))]
 
 
 def _tagged(

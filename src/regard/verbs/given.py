@@ -17,11 +17,11 @@ def listed(given: Iterable[Any], name: str) -> list[Any]:
     if isinstance(given, TextIOBase):
         return [line.removesuffix("\n") for line in given]
     try:
-        items = None if isinstance(given, bytes | bytearray) else iter(given)
+        if isinstance(given, bytes | bytearray):
+            raise TypeError
+        items = iter(given)
     except TypeError:
-        items = None
-    if items is None:
-        raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a list.")
+        raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a list.") from None
     return list(items)
 
 

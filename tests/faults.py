@@ -1558,8 +1558,8 @@ FAULTS = (
     Fault(
         "8-bit controls reach the terminal",
         "errors.CONTROL",
-        "'[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]'",
-        "'[\\x00-\\x1f\\x7f\\u2028\\u2029\\ud800-\\udfff]'",
+        "'[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff'",
+        "'[\\x00-\\x1f\\x7f\\u2028\\u2029\\ud800-\\udfff'",
         "cli/test_cli_output.py",
     ),
     Fault(
@@ -1775,8 +1775,8 @@ FAULTS = (
     Fault(
         "an empty list of pairs cannot be scored",
         "_encoded",
-        "zip(*texts) if texts else ((), ())",
-        "zip(*texts)",
+        "zip(*given) if given else ((), ())",
+        "zip(*given)",
         "test_verbs.py",
     ),
     Fault(

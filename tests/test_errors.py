@@ -1,6 +1,6 @@
 """What error messages have in common."""
 
-from regard.errors import nearest
+from regard.errors import LONGEST, LONGEST_WORD, NAMED, nearest, shorten
 
 
 def test_a_name_that_shares_more_than_half_of_its_letters_is_suggested() -> None:
@@ -8,3 +8,23 @@ def test_a_name_that_shares_more_than_half_of_its_letters_is_suggested() -> None
     assert nearest("batchsize", known) == ' Did you mean "batch_tokens"?'
     assert nearest("batchsize", known, "plan.") == ' Did you mean "plan.batch_tokens"?'
     assert nearest("xlnet", ["albert", "gpt"]) == " Known: albert, gpt."
+
+
+def test_of_many_names_the_closest_are_shown_and_the_others_counted() -> None:
+    known = [f"number{at}" for at in range(50)] + ["abxyz", "abuvw"]
+    message = nearest("abcde", known)
+    assert message.endswith(" and 32 more.")
+    shown = message.removeprefix(" Known: ").removesuffix(" and 32 more.").split(", ")
+    assert len(shown) == NAMED
+    assert shown == sorted(shown)
+    assert {"abxyz", "abuvw"} < {*shown}
+    assert nearest("zz", known[:NAMED]).count("number") == NAMED
+    assert nearest("zz", known[:NAMED], "plan.").count("plan.number") == NAMED
+
+
+def test_a_long_value_loses_its_middle_and_the_cure_stays() -> None:
+    path = "/" + "a" * (LONGEST_WORD - 2) + ":"
+    assert shorten(f"{path} no such file; check its name.") == f"{path} no such file; check its name."
+    assert shorten(f"model.{'x' * 3000}=1: no such setting.") == f"model.{'x' * 114}…{'x' * 117}=1: no such setting."
+    long = shorten(f"first {'many words ' * 300}; give fewer.")
+    assert (len(long), long[:6], long[-11:]) == (LONGEST + 1, "first ", "give fewer.")

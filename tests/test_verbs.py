@@ -312,6 +312,14 @@ def test_characters_are_aligned_as_they_are(translator: Make) -> None:
     assert len(links) == len(one.tokens)
 
 
+@pytest.mark.parametrize("tokens", ["char", "word", "bpe", "byte-bpe"])
+def test_the_texts_of_all_steps_are_the_output(translator: Make, tokens: str) -> None:
+    model = load(translator(tokens=tokens), device="cpu")
+    seen = look(model, "ab ba", target="xyz zxy x")
+    assert seen.frames is not None
+    assert "".join(frame.text or "" for frame in seen.frames) == "xyz zxy x"
+
+
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_looking_steps_through_the_target(translator: Make, decoder: str) -> None:
     model = load(translator(decoder=decoder), device="cpu")

@@ -2,10 +2,16 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
+# Invisible characters that set the direction of the text around them: "a\u202etxt.exe" looks like another name. Letters
+# of scripts that are written from right to left have their direction without them.
+DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Characters that control a terminal or end a line, and halves of surrogate pairs, which cannot be printed.
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + DIRECTIONS + "]")
+LONGEST = 800  # characters of a message
+LONGEST_WORD = 240  # characters without a space: most paths fit, a value of any length does not
+NAMED = 20  # of the known names, so many are in a message
 CLOSE = 0.55  # the ratio of `difflib` from which a name is close to another one: "xlnet" and "albert" have less
 
 
@@ -14,10 +20,35 @@ class UserError(ValueError):
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of an error message about an unknown name: the closest known name, or all of them, after a prefix."""
+    """The end of an error message about an unknown name: the closest known name, or what there is, after a prefix.
+
+    Of many names the message has the closest ones, and the count of the others.
+    """
     options = sorted(known)
     close = get_close_matches(name, options, n=1, cutoff=CLOSE)
-    return f' Did you mean "{prefix}{close[0]}"?' if close else f" Known: {', '.join(prefix + one for one in options)}."
+    if close:
+        return f' Did you mean "{prefix}{close[0]}"?'
+    shown = sorted(sorted(options, key=lambda one: _likeness(one, name), reverse=True)[:NAMED])
+    others = f" and {len(options) - NAMED} more" if len(options) > NAMED else ""
+    return f" Known: {', '.join(prefix + one for one in shown)}{others}."
+
+
+def _likeness(one: str, other: str) -> tuple[int, float]:
+    """How alike two names are: by their longest common part ("xlnet" is like "transformer-xl"), then as a whole."""
+    match = SequenceMatcher(None, one, other)
+    return match.find_longest_match().size, match.ratio()
+
+
+def shorten(message: str) -> str:
+    """A message of a reasonable length. Long words, and a long message, lose their middle: the cure is at the end."""
+    words = (_without_middle(word, LONGEST_WORD) for word in message.split(" "))
+    return _without_middle(" ".join(words), LONGEST)
+
+
+def _without_middle(text: str, most: int) -> str:
+    """A text of at most so many characters, and an ellipsis in its middle if it was longer."""
+    kept = most // 2
+    return text if len(text) <= most else f"{text[:kept]}…{text[-kept:]}"
 
 
 def escape_controls(text: str, keep: str = "") -> str:

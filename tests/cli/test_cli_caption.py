@@ -198,6 +198,18 @@ def test_a_batch_of_images_is_captioned_as_each_alone(model: library.Loaded, ima
             np.testing.assert_allclose(alone.weights, one.weights, atol=1e-5)
 
 
+def test_images_and_captions_come_in_any_iterable(model: library.Loaded, images: list[np.ndarray]) -> None:
+    listed = [one.text for one in library.caption(model, images, limit=6)]
+    for given in (iter(images), np.stack(images)):
+        assert [one.text for one in library.caption(model, given, limit=6)] == listed
+    forced = library.caption(model, iter(images), targets=iter(listed))
+    assert [one.text for one in forced] == listed
+    with pytest.raises(UserError, match="this is one image"):
+        library.caption(model, images[0])
+    with pytest.raises(UserError, match=r"^images=3: this is of the type int; pass a list"):
+        library.caption(model, 3)  # type: ignore[arg-type]
+
+
 def test_without_alignment_the_captions_are_the_same_and_have_no_weights(
     model: library.Loaded, images: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

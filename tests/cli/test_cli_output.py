@@ -16,10 +16,12 @@ from regard.cli.progress import print_warnings
 from regard.errors import escape_controls
 from regard.verbs import Translation, translate
 from tiny_public import bert, gpt2
+from untrained import save_untrained
 
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
 HOSTILE = "\x1b]0;title\x07\x9b31m\x7fred\u2028"
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # invisible
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,34 @@ def test_control_characters_are_written_as_escapes() -> None:
     assert escape_controls("a\nb\tc\r\udc80") == r"a\nb\tc\r\udc80"
     assert escape_controls("a\nb\x1b", keep="\n") == "a\nb\\x1b"
     assert escape_controls("Η βάρκα · naïve 🙂 \\n") == "Η βάρκα · naïve 🙂 \\n"
+
+
+def test_directions_that_nobody_sees_are_written_as_escapes(regard: Regard) -> None:
+    for one in DIRECTIONS:
+        escape = f"\\u{ord(one):04x}"
+        assert escape_controls(f"a{one}b") == f"a{escape}b"
+        assert escape in regard("score", f"runs/x{one}", stdin="a\n").err
+    assert (
+        escape_controls("שלום עולם · می\u200cخواهم") == "שלום עולם · می\u200cخواهم"
+    )  # the letters have directions, too
+
+
+def test_directions_do_not_leave_a_command(regard: Regard, public: Path, tmp_path: Path) -> None:
+    text, hidden = f"the{DIRECTIONS[7]}{DIRECTIONS[1]}", re.compile(f"[{DIRECTIONS}]")
+    (tmp_path / "train.tsv").write_text("".join(f"good\t{n} {text}\n" for n in range(9)), encoding="utf-8")
+    for said in (
+        regard("generate", public, text, "--limit", 1),
+        regard("generate", public, text, "--limit", 1, "--stream"),
+        regard("generate", public, text, "--limit", 1, "--json"),
+        regard("score", public, "--tokens", stdin=text),
+        regard("look", public, text),
+        regard("show", "classify", f"data.train={tmp_path / 'train.tsv'}", "--example"),
+    ):
+        assert (said.code, hidden.findall(said.out + said.err)) == (0, []), said.err
+    assert objects(regard("generate", public, text, "--limit", 1, "--json"))[0]["prompt"] == text
+    page = tmp_path / "page.html"
+    assert regard("look", public, text, "-o", page).code == 0
+    assert hidden.findall(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)) == []
 
 
 def test_errors_do_not_control_the_terminal(regard: Regard) -> None:
@@ -94,6 +124,7 @@ def test_the_json_of_a_blank_line_is_its_number(
     regard: Regard, translator: Make, language: Path, classifier: Path, public: Path, tmp_path: Path
 ) -> None:
     bert(tmp_path / "bert")
+    made = {name: save_untrained(name, tmp_path) for name in ("pair", "similarity", "multilabel", "rate", "tag")}
     for verb, model, line in (
         ("translate", translator(), "abc"),
         ("score", translator(), "abc\txy"),
@@ -101,14 +132,29 @@ def test_the_json_of_a_blank_line_is_its_number(
         ("score", language, "abc"),
         ("generate", public, "the"),
         ("classify", classifier, "ab"),
+        ("classify", made["pair"], "a b\tb"),
+        ("classify", made["multilabel"], "a b"),
+        ("classify", made["rate"], "a b"),
+        ("similarity", made["similarity"], "a b\tb"),
         ("fill", tmp_path / "bert", "the [MASK]"),
+        ("tag", made["tag"], "a b"),
+        ("embed --words", language, "abc"),
     ):
-        first, blank, third, last = objects(regard(verb, model, "--json", stdin=f"{line}\n\n{line}\n \n"))
-        assert (blank, last) == ({"line": 2}, {"line": 4}), verb
-        assert [one["line"] for one in (first, third)] == [1, 3]
-        assert first.keys() == third.keys() > {"line"}
-        lines = regard(verb, model, stdin=f"{line}\n\n{line}\n \n").out.split("\n")
-        assert [bool(one) for one in lines] == [True, False, True, False, False], verb
+        text = f"{line}\n\n{line}\n  \n{line}"  # the last line has no end
+        command, *options = verb.split()
+        found = objects(regard(command, model, *options, "--json", stdin=text))
+        assert [one["line"] for one in found] == [1, 2, 3, 4, 5], verb
+        assert (found[1], found[3]) == ({"line": 2}, {"line": 4}), verb
+        assert found[0].keys() == found[2].keys() == found[4].keys() > {"line"}
+        if command not in ("tag", "embed"):  # one line for each entity, and binary vectors
+            lines = regard(verb, model, stdin=text).out.split("\n")
+            assert [bool(one) for one in lines] == [True, False, True, False, True, False], verb
+
+
+def test_a_blank_line_has_a_vector(regard: Regard, language: Path) -> None:
+    found = objects(regard("embed", language, "--json", stdin="abc\n\n  \nabc"))
+    assert [one["line"] for one in found] == [1, 2, 3, 4]
+    assert found[1]["vector"] == found[2]["vector"] != found[0]["vector"]
 
 
 def test_a_beam_of_generate_has_scores_and_several_answers(regard: Regard, public: Path) -> None:

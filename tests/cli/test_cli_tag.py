@@ -58,10 +58,10 @@ def test_entities_have_their_places_in_the_text(regard: Regard, folder: Path) ->
     lines = text.split("\n")
     objects = [json.loads(line) for line in regard("tag", folder / "run", "--json", stdin=text).out.splitlines()]
     assert [one["line"] for one in objects] == [1, 2, 3]
-    for one in objects:
+    for one in (objects[0], objects[2]):
         assert all(lines[one["line"] - 1][e["start"] : e["end"]] == e["text"] for e in one["entities"])
     assert objects[0]["tags"] == ["B-PER", "I-PER", "E-PER", "O", "B-LOC", "E-LOC", "O"]
-    assert objects[1] == {"line": 2, "words": [], "tags": [], "entities": []}
+    assert objects[1] == {"line": 2}
 
 
 def test_words_may_be_given(regard: Regard, folder: Path) -> None:

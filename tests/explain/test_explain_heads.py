@@ -2,12 +2,13 @@
 
 import math
 import random
+from pathlib import Path
 
 import pytest
 import torch
 
 from regard.data.batches import IGNORED
-from regard.explain.heads import PATTERNS, head_statistics, strongest_heads
+from regard.explain.heads import PATTERNS, head_statistics, run, strongest_heads
 from regard.explain.masked_lm import (
     ANIMALS,
     DETERMINERS,
@@ -21,6 +22,8 @@ from regard.explain.masked_lm import (
     sentence,
     train_encoder,
 )
+from regard.explain.options import HeadsOptions
+from tiny_public import bert
 
 
 def test_statistics_of_heads_with_one_pattern() -> None:
@@ -114,3 +117,9 @@ def test_heads_learn_patterns() -> None:
     assert sum(accuracy for _, accuracy in results) / 20 > 0.8
     assert min(strongest["previous"].previous, strongest["next"].next) > 0.35 > 3 * uniform.previous
     assert strongest["first"].first > 3 * uniform.first
+
+
+def test_the_word_whose_lines_are_drawn_is_named_as_text(tmp_path: Path) -> None:
+    bert(tmp_path)  # it has no piece "it"
+    titles = [getattr(one, "title", "") for one in run(HeadsOptions(model=str(tmp_path))).sections]
+    assert "Heads of layer 0 as lines: from “it” on the left to the keys on the right" in titles

@@ -145,7 +145,7 @@ def test_candidates_are_ranked_by_their_cosine_with_the_context(run: Path) -> No
         Sentence("the", "bright", "student reads", ("clever", "unheardof"), ("sunny", "loud")),
         Sentence("the", "loud", "room", ("unheardof",), ("sunny",)),  # skipped: no good candidate is known
     ]
-    found = substitution(model, given)
+    found = substitution(model, iter(given))
     context = context_vectors(model, [("the", "student reads")])[0]
     module: Any = model.module
     cosine = {

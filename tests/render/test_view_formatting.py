@@ -25,6 +25,8 @@ from regard.render.formatting import (
         ("", "∅"),
         (" ", "␣"),
         ("\u00a0a", "␣a"),
+        ("hop 1", "hop 1"),
+        (" a  b ", "␣a␣␣b␣"),
         ("\n", "↵"),
         ("\t", "⇥"),
         ("\x07", "␇"),
@@ -65,11 +67,14 @@ def test_tokens_that_share_a_character_share_its_label():
 def test_right_to_left_texts_are_isolated():
     assert isolate("שלום 1 → hello") == "\u2068שלום 1\u2069 → hello"
     assert isolate("3 fé → 2021") == "3 fé → 2021"
+    assert isolate("של\u202e1 → a\u2069") == "\u2068של\\u202e1\u2069 → a\\u2069"
+    assert visible("ab\u202e") == "ab\ufffd"
     assert bdi("a → <b>") == "<bdi>a</bdi> → <bdi>&lt;b&gt;</bdi>"
 
 
 def test_escaping_covers_markup_and_what_xml_forbids():
     assert escape('<a b="c">&\'\x00\ud800') == "&lt;a b=&quot;c&quot;&gt;&amp;&#x27;\ufffd\ufffd"
+    assert escape("a\u202e\u200f \u2068של\u2069") == "a\\u202e\\u200f \u2068של\u2069"  # what `isolate` wrote stays
 
 
 def test_an_element_escapes_its_attributes_and_its_text():

@@ -151,6 +151,15 @@ def test_every_part_has_its_own_axes_and_cross_attention_comes_first():
     assert [layer["number"] for layer in found[2]["layers"]] == [0, 1]
 
 
+def test_the_output_so_far_is_text():
+    texts = [("a", None), ("b", " b"), ("\u202ec", "\u202ec")]
+    frames = [Frame(piece, [(piece, 0.0, 1.0)], np.zeros(2), text=text) for piece, text in texts]
+    weights = np.full((1, 3, 1), 1.0)
+    page = AttentionView("t", ["a", "b", "c"], ["x"], [Layer("l", weights, part="cross")], frames).html()
+    assert [frame["text"] for frame in data(page)["frames"]] == ["a", " b", r"\u202ec"]
+    assert 'frames.slice(0, at.step + 1).map((f) => f.text).join("")' in page
+
+
 def test_masks_are_ranges_and_unknown_tokens_are_listed():
     visible = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 1, 1]], dtype=bool)
     layer = Layer("l", soft(1, 4, 3), visible=visible)

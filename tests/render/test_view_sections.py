@@ -104,3 +104,45 @@ def test_the_names_of_rows_are_not_broken_where_a_table_is_narrow() -> None:
     found = console.file.getvalue()  # type: ignore[attr-defined]
     assert found.count("transformer-xl") == 2
     assert max(map(len, found.splitlines())) <= 50
+
+
+def in_terminal(table: Table, width: int) -> list[str]:
+    console = Console(width=width)
+    with console.capture() as found:
+        console.print(sections_text([table]))
+    return found.get().splitlines()
+
+
+def test_a_list_is_broken_after_its_commas() -> None:
+    names = [f"name-{at:02}" for at in range(12)]
+    rows = [["languages", ",".join(names), "the names of all languages of the corpus"], ["count", "1,200,300", "words"]]
+    lines = in_terminal(Table("", ["setting", "value", "what it is"], rows), 50)
+    assert max(map(len, lines)) <= 50
+    assert re.findall(r"name-\d\d,?", "\n".join(lines)) == [f"{name}," for name in names[:-1]] + names[-1:]
+    assert any("1,200,300" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [70, 80, 100])
+def test_words_and_numbers_are_whole_where_there_is_room(width: int) -> None:
+    """The widest text gets narrower, and not the columns beside it."""
+    about = "a long sentence about the value that stands beside it and has many words " * 2
+    rows = [[f"data.longest_name_{at}", about, "12.34 ± 0.56 %", 1234567, about] for at in range(3)]
+    columns = ["setting", "description", "score", "parameters", "note"]
+    lines = in_terminal(Table("", columns, rows), width)
+    assert max(map(len, lines)) <= width
+    printed = {word for line in lines for word in line.split()}
+    assert printed == {*columns, *about.split(), "12.34", "±", "0.56", "%", "1,234,567", *(row[0] for row in rows)}
+
+
+def test_numbers_are_whole_longer_than_words() -> None:
+    rows = [["Donaudampfschiffahrt", "123456.789", "Elektrizitätswerk"]]
+    lines = in_terminal(Table("", ["a", "b", "c"], rows), 30)
+    assert max(map(len, lines)) <= 30
+    assert any("123456.789" in line for line in lines)
+
+
+def test_a_narrow_terminal_has_every_letter() -> None:
+    rows = [["unbreakable-name", "123456.789", "other"]]
+    lines = in_terminal(Table("", ["a", "b", "c"], rows), 12)
+    assert max(map(len, lines)) <= 12
+    assert sorted("".join(lines).replace(" ", "")) == sorted("abc" + "".join(rows[0]))

@@ -27,11 +27,11 @@ def answered(tokenizer: Tokenizer, answers: list[str], monkeypatch: pytest.Monke
 
     monkeypatch.setattr("regard.verbs.infilling.translate", found)
     model = cast(Any, SimpleNamespace(tokenizer=tokenizer, target_tokenizer=tokenizer))
-    (one,) = infill(model, [text], len(answers), None, 1)
+    (one,) = infill(model, iter([text]), len(answers), None, 1)
     return one
 
 
-@pytest.mark.parametrize("kind", ["word", "bpe", "byte-bpe"])
+@pytest.mark.parametrize("kind", ["word", "word-lower", "bpe", "byte-bpe"])
 @pytest.mark.parametrize("text", ["the [MASK] walks in [MASK] park", "the <extra_id_0> walks in <extra_id_1> park"])
 def test_each_gap_gets_the_span_of_the_best_answer(kind: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = train_tokenizer(kind, LINES, 600, sentinels=5)
@@ -50,6 +50,7 @@ def test_the_probability_is_that_of_the_tokens_and_of_what_ends_the_span(monkeyp
     one = answered(tokenizer, ["<extra_id_0> cute dog <extra_id_1>"], monkeypatch, "the [MASK] walks")
     assert one.masks[0][0].probability == pytest.approx(0.5**3)
     assert one.masks[0][0].token == tokenizer.encode("cute")[0]
+    assert one.masks[0][0].piece == "cute dog"
 
 
 def test_a_span_inside_a_word_gets_no_space(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,12 @@ import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 
-from regard.errors import escape_controls
+from regard.errors import escape_controls, shorten
 
 if TYPE_CHECKING:
     from regard.report.sections import Cell
 
 FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130  # exit codes
-LONGEST = 2000  # characters of a message; one of a damaged file may name a value of any length
 APART = 10.0  # seconds between two lines where there is no terminal
 
 
@@ -42,10 +41,7 @@ class LastingConsole(SafeConsole):
 
 def notice(line: str) -> None:
     """Print a line about the work on standard error: standard output has nothing but results."""
-    line = escape_controls(line)
-    if len(line) > LONGEST:  # the end stays, which says how to correct it
-        line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
-    print(line, file=sys.stderr)
+    print(shorten(escape_controls(line)), file=sys.stderr)
 
 
 def many(count: int, one: str, more: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.lines import Lines, chunks, count_unknown, print_line
+from regard.cli.lines import Lines, chunks, count_unknown, numbered, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _lines(
         for number, (length, end) in enumerate(zip(part.lengths, part.lengths.cumsum()), first):
             vectors = part.vectors[end - length : end]
             found = {"vectors": vectors} if pooling.pool == "tokens" else {"vector": vectors[0]}
-            print_line({"line": number, **found})
+            print_line(numbered(number, found))
     if not json:
         arrays = {"vectors": [part.vectors for part in parts]}
         _write(arrays | ({"lengths": [part.lengths for part in parts]} if pooling.pool == "tokens" else {}), out)
@@ -151,7 +151,7 @@ def _words(
                 name = "vectors" if layers == "all" else "vector"
                 each = zip(line.words, line.spans, line.vectors)
                 shown = [{"word": word, "start": at, "end": end, name: vector} for word, (at, end), vector in each]
-                print_line({"line": number, "words": shown}, digits=9)
+                print_line(numbered(number, {"words": shown} if shown else None), digits=9)
             else:
                 found.append(line)
         sys.stdout.flush()

@@ -48,5 +48,5 @@ def fill(
             guesses = [
                 " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask) for mask in one.masks
             ]
-            answer = one if one.text.strip() else None
+            answer = one if lines[number - first].strip() else None
             print_line(*([numbered(number, answer)] if json else [one.text, *guesses]))

@@ -130,7 +130,7 @@ def _print_answers(model: "Loaded", line: int, answers: "list[Generated]", score
         whole = one.text + one.prompt if model.reads_backward else one.prompt + one.text
         print_line(*([numbered(line, one)] if json else [whole, *score]), keep=keep)
     if not answers:
-        print_line({"line": line} if json else "")
+        print_line(numbered(line, None) if json else "")
 
 
 def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int, keep: str) -> bool:

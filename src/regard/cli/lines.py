@@ -290,8 +290,11 @@ class UnknownCounter:
 
 
 def numbered(line: int, answer: object | None) -> dict[str, Any]:
-    """The object that --json prints for a line: its number and its answer; a blank line has no answer."""
-    found = {} if answer is None else vars(answer)
+    """The object that --json prints for a line: its number, and the names and values of its answer.
+
+    A blank line has no answer, None, so that its object has the number alone. Values that are None are left out.
+    """
+    found = {} if answer is None else answer if isinstance(answer, Mapping) else vars(answer)
     return {"line": line} | {name: value for name, value in found.items() if value is not None}
 
 

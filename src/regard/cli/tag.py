@@ -57,7 +57,7 @@ def tag(
                 _refuse_columns(file, lines)
             for number, found in enumerate(tag_texts(model, lines, batch_tokens), first):
                 if json:
-                    print_line(numbered(number, found))
+                    print_line(numbered(number, found if lines[number - first].strip() else None))
                 elif named:
                     for each in found.entities:
                         place = (str(number), str(each.start), str(each.end))

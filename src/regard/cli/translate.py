@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.lines import print_line, text_chunks
+from regard.cli.lines import numbered, print_line, text_chunks
 
 
 def translate(
@@ -50,12 +50,10 @@ def translate(
             pair = one.source_tokens, one.tokens
             aligned = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
             if json:
-                found: dict[str, Any] = {"line": chunk.numbers[one.line]}
-                if one.source_tokens:  # else the line is blank
-                    found |= {"text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
+                found: dict[str, Any] = {"text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
                 if aligned:
                     found |= vars(aligned) | {"logps": one.logps}
-                print_line(found)
+                print_line(numbered(chunk.numbers[one.line], found if chunk.lines[one.line].strip() else None))
             else:
                 score = [format_number(one.score)] if nbest > 1 and one.source_tokens else []
                 print_line(one.text, *score, *([pharaoh(aligned.links)] if aligned else []))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -207,6 +208,12 @@ class Tokenizer:
         """
         ordered = [*tokens][::-1] if self.reads_backward else tokens
         return b"".join(self.detokenizer(ordered)).decode("utf-8", errors="replace")
+
+    def parts(self, tokens: Iterable[int]) -> list[str]:
+        """The part of the text that each token gives, with its spaces; of the tokens of a character, the last one."""
+        order = slice(None, None, -1 if self.reads_backward else None)
+        decoder = getincrementaldecoder("utf-8")(errors="replace")
+        return [decoder.decode(part) for part in self.detokenizer([*tokens][order])][order]
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""

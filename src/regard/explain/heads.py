@@ -81,6 +81,7 @@ class Observed:
     pieces: Sequence[str]  # the tokens of the text in the pictures
     weights: dict[str, Tensor]  # its weights, (H, T, T) by layer
     queries: Sequence[int]  # the tokens whose lines are drawn: with eight heads, the lines of all are too many
+    query: str  # their text
     coreference: Coreference | None = None
     grammar: Grammar | None = None
 
@@ -136,7 +137,7 @@ def _observe_small_model(options: HeadsOptions, report: Report) -> Observed:
     )
     words = EXAMPLE.split()
     (weights, _), _ = mask_each_word(network, words)
-    return Observed([text for text, _ in results], about, note, words, weights, [words.index("sang")])
+    return Observed([text for text, _ in results], about, note, words, weights, [words.index("sang")], "sang")
 
 
 def _observe_model(options: HeadsOptions) -> Observed:
@@ -149,15 +150,17 @@ def _observe_model(options: HeadsOptions) -> Observed:
     elif coreference.sentences:
         texts = [one for one, _ in coreference.sentences]
         note = f"The texts are {len(texts)} sentences about “it”."
-        shown, query = coreference.sentences[2 % len(texts)]  # from a pair that did not select the best head
-        queries = [at for at, word in enumerate(shown.words) if word == query]
+        shown, it = coreference.sentences[2 % len(texts)]  # from a pair that did not select the best head
+        queries = [at for at, word in enumerate(shown.words) if word == it]
     else:
         raise UserError(
             f"{options.model}: cannot read the English sentences that are used without a TEXT; give a text, for "
             f'example: regard explain heads {options.model} "a line of text"'
         )
     weights = [(one.weights, one.separators) for one in texts]
-    return Observed(weights, f"{model.about} {note}", note, shown.pieces, shown.weights, queries, coreference, grammar)
+    query = model.tokenizer.decode([shown.tokens[at] for at in queries]).strip()
+    about = f"{model.about} {note}"
+    return Observed(weights, about, note, shown.pieces, shown.weights, queries, query, coreference, grammar)
 
 
 def head_statistics(texts: Iterable[TextWeights]) -> list[HeadStatistics]:
@@ -225,8 +228,7 @@ def _pictures(observed: Observed, found: list[HeadStatistics]) -> list[Section]:
     counts = sorted({min(count, len(heads)) for count in HEADS_PER_PICTURE})
     lines = [view(f"{count} heads" if count > 1 else "1 head", heads[:count], True) for count in counts]
     matrices = [view(f"head {head}", [head], False) for head in heads[: counts[-1]]]
-    query = "".join(pieces[at] for at in observed.queries).strip("▁Ġ ")
-    source = "all words" if is_query.all() else f"“{query}”"
+    source = "all words" if is_query.all() else f"“{observed.query}”"
     return [
         LineGallery(f"Heads of {name} as lines: from {source} on the left to the keys on the right", lines),
         Gallery("The same heads as matrices", matrices),

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from rich.cells import cell_len
 
-from regard.render.formatting import Markup, format_number, tag
+from regard.render.formatting import Markup, format_number, isolate, tag
 from regard.render.svg import LETTER, MARGIN, box, colour_key, ink, label, svg_element, vertical_label
 from regard.report.sections import Connections, Curve, Heatmap, Scatter
 
@@ -110,7 +110,8 @@ def scatter_svg(section: Scatter) -> Markup:
     body = [*legend, *_frame(x_axis, y_axis, section.x_label, section.y_label)]
     groups = [names.index(group) for group in section.groups]
     for index, (x, y), text in sorted(zip(groups, section.points, section.texts), key=lambda one: -one[0]):
-        body.append(_point(index, x_axis.at(x), y_axis.at(y), tag("title", {}, f"{names[index]}: {text}")))
+        tooltip = tag("title", {}, f"{isolate(names[index])}: {isolate(text)}")
+        body.append(_point(index, x_axis.at(x), y_axis.at(y), tooltip))
     return svg_element(WIDTH, HEIGHT, section.title, body)
 
 
@@ -222,7 +223,7 @@ def _series(index: int, name: str, points: Sequence[Placed | None], same: Sequen
     yield _path(index, path, same)
     stride = max(1, math.ceil(len(drawn) / MAX_POINTS))
     for px, py, x, y in drawn[::stride]:
-        tooltip = tag("title", {}, f"{name}: {_format_tick(x)}, {format_number(y)}")
+        tooltip = tag("title", {}, f"{isolate(name)}: {_format_tick(x)}, {format_number(y)}")
         yield tag("circle", {"class": "near", "cx": f"{px:.1f}", "cy": f"{py:.1f}", "r": 6}, tooltip)
 
 
@@ -269,7 +270,7 @@ def heatmap_svg(heat: Heatmap) -> Markup:
     for i, j in np.ndindex(values.shape):
         value = float(values[i, j])
         if abs(value / most) > 0.004:  # others are too pale to be seen, or not a number
-            tooltip = tag("title", {}, f"{rows[i]}, {columns[j]}: {format_number(value)}")
+            tooltip = tag("title", {}, f"{isolate(rows[i])}, {isolate(columns[j])}: {format_number(value)}")
             place = box(left + j * side, top + i * high, side - gap, high - gap)
             body.append(tag("rect", {**ink(value / most), **place}, tooltip))
             if room:

@@ -11,6 +11,7 @@ from itertools import accumulate
 import regex
 from rich.cells import cell_len
 
+from regard.errors import DIRECTIONS, escape_controls
 from regard.render.view_data import Unknown
 from regard.report.sections import Cell, MarkedText
 
@@ -19,15 +20,21 @@ _NUMBER = re.compile(
     r"^\s*([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(?:±.*|%|[a-zµ]{1,2}|[a-z]{1,6}/s)?\s*$", re.IGNORECASE
 )
 
+_INNER_SPACE = re.compile(r"(?<=\S) (?=\S)")
+_DIRECTIONS = re.compile(f"[{DIRECTIONS}]")
+FIRST_STRONG, POP = "\u2068", "\u2069"  # the beginning and the end of a part that has a direction of its own
 ARROW = " → "  # between a source and its target, in a title
 
 
 @lru_cache(maxsize=4096)  # a token is in the tooltip of each cell of its row and column
 def visible(piece: str) -> str:
-    """A token with visible symbols for spaces, control characters and lone accents: no label is blank."""
+    """A token with visible symbols for spaces, control characters and lone accents: no label is blank.
+
+    One space between two letters is seen without a symbol, as in the label "hop 1".
+    """
     if not piece:
         return "∅"
-    shown = "".join(_visible_character(character) for character in piece)
+    shown = " ".join("".join(map(_visible_character, part)) for part in _INNER_SPACE.split(piece))
     return shown if cell_len(graphemes(shown)[0]) else "◌" + shown  # an accent or a joiner without a letter before it
 
 
@@ -40,7 +47,7 @@ def _visible_character(character: str) -> str:
         return "␣"
     if ord(character) < 32:
         return chr(0x2400 + ord(character))  # the control pictures
-    return "�" if unicodedata.category(character) in ("Cc", "Cs") else character
+    return "�" if unicodedata.category(character) in ("Cc", "Cs") or _DIRECTIONS.match(character) else character
 
 
 def graphemes(text: str) -> list[str]:
@@ -70,9 +77,17 @@ def right_to_left(text: str) -> bool:
 def isolate(text: str) -> str:
     """A text for a picture or a tooltip: its right-to-left parts do not reorder what stands beside them.
 
-    The two sides of an arrow, a source and its target, are separate parts.
+    The two sides of an arrow, a source and its target, are separate parts. Its own invisible directions are escaped.
     """
-    return ARROW.join(f"\u2068{side}\u2069" if right_to_left(side) else side for side in text.split(ARROW))
+    sides = escape_directions(text).split(ARROW)
+    return ARROW.join(f"{FIRST_STRONG}{side}{POP}" if right_to_left(side) else side for side in sides)
+
+
+def escape_directions(text: str, keep: str = "") -> str:
+    r"""A text whose invisible directions are written as escapes, such as \u202e; those in `keep` stay."""
+    if text.isascii():
+        return text
+    return _DIRECTIONS.sub(lambda one: escape_controls(one[0], keep), text)
 
 
 def describe(row: str, column: str, weight: float | None) -> str:
@@ -168,8 +183,13 @@ def lines(elements: Iterable[str]) -> Markup:
 
 
 def escape(text: str) -> Markup:
-    """Escapes a text for XML and HTML, attributes included; `Markup` stays as it is."""
-    return text if isinstance(text, Markup) else Markup(html.escape(_ILLEGAL.sub("�", text)))
+    """Escapes a text for XML and HTML, attributes included; `Markup` stays as it is.
+
+    Of the invisible directions, those of `isolate` stay.
+    """
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(_ILLEGAL.sub("�", escape_directions(text, keep=FIRST_STRONG + POP))))
 
 
 def _value(value: object) -> str:

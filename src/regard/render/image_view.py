@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from regard.render.formatting import Markup, asset, format_number, lines, tag, truncate
+from regard.render.formatting import Markup, asset, format_number, isolate, lines, tag, truncate
 from regard.render.page import document, rounded
 from regard.render.svg import MARGIN, SMALL, box, heading, label, svg_element
 from regard.render.terminal import EDGES, SHADES
@@ -69,7 +69,7 @@ class ImageView:
         row, column = divmod(best, self.grid[1])
         weight = format_number(float(f"{self.weights[word, best]:.3g}"))
         place = f"row {row + 1}, column {column + 1}" if self.grid[0] > 1 else f"column {column + 1}"
-        return f"{self.words[word]}: most weight, {weight}, in {place}"
+        return f"{isolate(self.words[word])}: most weight, {weight}, in {place}"
 
     def text(self) -> RenderableType:
         """A rich renderable for the terminal: a shaded grid for each word, as many side by side as fit its width."""
@@ -178,7 +178,7 @@ def image_svg(view: ImageView) -> Markup:
     right, down, top = wide + GAP, tall + GAP + 20, MARGIN + 25 * bool(view.title) + 21 * len(names)
     width = max(MARGIN + min(count, across) * right + 6, round(2 * MARGIN + cell_len(view.title) * 8.6), 260)
     place = {"width": wide, "height": tall, "preserveAspectRatio": "none"}
-    picture = tag("image", {"id": identity, "href": uri, **place}, tag("title", {}, view.alt))
+    picture = tag("image", {"id": identity, "href": uri, **place}, tag("title", {}, isolate(view.alt)))
     body = [*heading(view.title, *names), tag("defs", {}, picture)]
     for number in range(count):
         x, y = MARGIN + number % across * right, top + number // across * down
@@ -244,7 +244,7 @@ def _section(view: ImageView, number: int, title: str) -> Markup:
     stack = tag(
         "div",
         {"class": "stack strip-of-frames" if long >= STRIP * high else "stack"},
-        tag("img", {"src": Markup(data_uri(view.image)), "alt": view.alt}),
+        tag("img", {"src": Markup(data_uri(view.image)), "alt": isolate(view.alt)}),
         *([tag("canvas", {"aria-hidden": "true"}, "")] if len(view.maps) else []),
     )
     words = [

@@ -420,7 +420,7 @@
     const looks = hot < 0 ? "" : ` Attends most to ${named("columns", hot)}, ${weights[at.step][hot]}.`;
     const sure = frame.top.find(([piece]) => piece === frame.token);
     $("status").textContent = `Step ${at.step + 1} of ${frames.length}.${looks} Generates ${frame.token}` +
-      `${sure ? `, probability ${sure[2]}` : ""}. Output so far: ${frames.slice(0, at.step + 1).map((f) => f.token).join("")}`;
+      `${sure ? `, probability ${sure[2]}` : ""}. Output so far: ${frames.slice(0, at.step + 1).map((f) => f.text).join("")}`;
   }
 
   // ---- keys and buttons

@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from regard.errors import UserError
-from regard.render.formatting import Markup, asset, bdi, graphemes, isolate, labels, lines, tag, visible
+from regard.render.formatting import (
+    Markup,
+    asset,
+    bdi,
+    escape_directions,
+    graphemes,
+    isolate,
+    labels,
+    lines,
+    tag,
+    visible,
+)
 from regard.render.svg import matrix_svg
 from regard.render.view_data import (
     CHAINS,
@@ -175,6 +186,7 @@ class PageData:
             "frames": [
                 {
                     "token": visible(frame.token),
+                    "text": escape_directions(frame.token if frame.text is None else frame.text),
                     "top": [
                         [visible(piece), *rounded((logit, probability))] for piece, logit, probability in frame.top
                     ],

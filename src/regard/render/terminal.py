@@ -1,12 +1,13 @@
 """The terminal: sections of a report, and attention matrices as block characters, fitted to its width."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +21,9 @@ EDGES = (0.05, 0.25, 0.5, 0.75)  # parts of the colour scale at which the next s
 COLOUR = "blue"
 TALLEST = 12  # letters in a vertical heading
 WIDEST = 16  # terminal cells of a row's label
-WHOLE = 20  # letters of a word in the first column of a table that is not broken
+WHOLE = 30  # letters of a word in a table that is not broken where other columns can be narrower
+BETWEEN = 2  # terminal cells between two columns of a table
+LIST = re.compile(r"(?<=,)(?=\D)")  # where a list such as "en,fr" may be broken, but not a number such as "1,200"
 
 
 def sections_text(sections: Sequence[report.Section]) -> Group:
@@ -47,25 +50,73 @@ def sections_text(sections: Sequence[report.Section]) -> Group:
 
 def table_text(section: report.Table) -> Group:
     """A table without lines, under its title and above its note: numbers to the right, all else to the left."""
-    table = Table(box=None, pad_edge=False, header_style="dim", show_header=any(section.columns))
-    rows = section.rows[: section.first]
-    for at, name in enumerate(section.columns):
-        right = at > 0 and is_numeric([row[at] for row in rows])
-        style = "" if at else "cyan"
-        # The first column names the rows: its words are kept whole where other columns can be narrower.
-        words = [word for row in rows for word in format_cell(row[0]).split()]
-        least = None if at else min(max(map(len, words), default=0), WHOLE)
-        table.add_column(
-            Text(name), justify="right" if right else "left", style=style, overflow="fold", min_width=least
-        )
-    for row in rows:
-        cells = [Text(format_cell(cell)) for cell in row]
-        for cell, shown in zip(row, cells):
-            if isinstance(cell, report.MarkedText):
-                shown.stylize("bold", cell.start, cell.end + 2)  # with both asterisks
-        table.add_row(*cells)
     title = [Text(section.title, "bold")] if section.title else []
-    return Group(*title, table, *([Text(section.note, "dim")] if section.note else []))
+    return Group(*title, TableText(section), *([Text(section.note, "dim")] if section.note else []))
+
+
+@dataclass(frozen=True, eq=False)
+class TableText:
+    """A rich renderable: the rows of a table, whose words and numbers are whole where the terminal has room."""
+
+    section: report.Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = self.section.rows[: self.section.first]
+        texts = [[format_cell(cell) for cell in row] for row in rows]
+        right = [at > 0 and is_numeric([row[at] for row in rows]) for at in range(len(self.section.columns))]
+        columns = list(zip(self.section.columns, *texts))
+        table = Table(box=None, pad_edge=False, header_style="dim", show_header=any(self.section.columns))
+        widths = column_widths(columns, options.max_width - BETWEEN * (len(columns) - 1), right)
+        for at, (name, width) in enumerate(zip(self.section.columns, widths)):
+            justify: JustifyMethod = "right" if right[at] else "left"
+            table.add_column(
+                Text(name),
+                justify=justify,
+                style="" if at else "cyan",
+                overflow="fold",
+                min_width=width,
+                max_width=width,
+            )
+        for row, shown in zip(rows, texts):
+            table.add_row(*(_cell_text(cell, text, width) for cell, text, width in zip(row, shown, widths)))
+        yield table
+
+
+def _cell_text(cell: report.Cell, text: str, width: int) -> Text:
+    """A cell of a table. A list that is wider than its column has line ends after some of its commas."""
+    if isinstance(cell, report.MarkedText):
+        shown = Text(text)
+        shown.stylize("bold", cell.start, cell.end + 2)  # with both asterisks
+        return shown
+    return Text(re.sub(r"\S+", lambda word: _folded_list(word[0], width), text))
+
+
+def _folded_list(word: str, width: int) -> str:
+    """The parts of a list, with a line end where the next part does not fit."""
+    lines = [""]
+    for part in LIST.split(word) if cell_len(word) > width else [word]:
+        if lines[-1] and cell_len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def column_widths(columns: Sequence[Sequence[str]], room: int, numeric: Sequence[bool]) -> list[int]:
+    """The widths of columns, given their cells, that add up to the room at most.
+
+    The widest columns become narrower first: as long as words stay whole, then those of text, then those of numbers.
+    """
+    lines = [[line for cell in cells for line in cell.splitlines()] for cells in columns]
+    widths = [min(max(map(cell_len, some), default=0), max(room, 1)) for some in lines]
+    parts = [[part for line in some for word in line.split() for part in LIST.split(word)] for some in lines]
+    whole = [min(max(map(cell_len, some), default=1), WHOLE) for some in parts]
+    for least in (whole, [kept if number else 1 for kept, number in zip(whole, numeric)], [1] * len(columns)):
+        while sum(widths) > room:
+            at = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
+            if widths[at] <= least[at]:
+                break
+            widths[at] -= 1
+    return widths
 
 
 def connections_text(section: report.Connections) -> Iterator[Text]:

@@ -190,6 +190,7 @@ class Frame:
     top: Sequence[tuple[str, float, float]]  # the most probable tokens, best first: (token, logit, probability)
     state: Floats  # (W,)
     before: Floats | None = None  # (W,) the state before this step, in a decoder that has one
+    text: str | None = None  # what the token adds to the output, with its spaces; None: the token as it is
 
     def __post_init__(self) -> None:
         for name in ("state", "before"):

@@ -1,7 +1,7 @@
 """Answer: the span of a passage that answers a question."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,8 @@ from regard.data.batches import collate
 from regard.data.example import Question
 from regard.errors import UserError
 from regard.recording import active_tape, pause_recording
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, in_batches, joined_axes, record_rows
+from regard.verbs.forced import BATCH_TOKENS, Floats, in_batches, joined_axes, record_rows
+from regard.verbs.given import part_list
 from regard.verbs.loaded import Loaded
 
 LONGEST_ANSWER = 30  # tokens, as in BERT's script for SQuAD
@@ -52,7 +53,7 @@ class Answered:
 
 def answer(
     model: Loaded,
-    questions: Sequence[tuple[str, str]],
+    questions: Iterable[tuple[str, str]],
     top: int = 1,
     threshold: float | None = None,
     longest: int = LONGEST_ANSWER,
@@ -67,14 +68,14 @@ def answer(
     of all passages.
     """
     model.expect("answer questions", model.predicts("span"))
-    check_is_list(questions)
+    given = part_list(questions, "questions")
     if threshold is not None and not 0 <= threshold <= 1:
         raise UserError(f"threshold={threshold}: give a probability from 0 to 1.")
-    for number, one in enumerate(questions, 1):
+    for number, one in enumerate(given, 1):
         if isinstance(one, str) or len(one) != 2 or not one[0].strip() or not one[1].strip():
             found = "a question or a passage is missing" if len(one) == 2 else f"{one!r:.60} is no question"
             raise UserError(f"line {number}: {found}; give (question, passage), both with some text.")
-    asked = [Question(question.strip(), passage) for question, passage in questions]
+    asked = [Question(question.strip(), passage) for question, passage in given]
     field = model.fields.get("answered")
     trained = field.unanswered > 0 if isinstance(field, AnsweredField) else threshold is not None
     if threshold is not None and not trained:

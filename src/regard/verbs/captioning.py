@@ -1,7 +1,7 @@
 """Caption: search for the best description of each image, with the attention to the image at each word."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from regard.models.parts import path_of
 from regard.recording import Axes, active_tape, pause_recording, record
 from regard.render.image_view import ImageView
 from regard.verbs.forced import Floats, aligning, fit_target, record_rows
+from regard.verbs.given import listed, text_list
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import Search, best_targets
 
@@ -56,11 +57,11 @@ class Caption:
 @torch.no_grad()
 def caption(
     model: Loaded,
-    images: Sequence[Any],
+    images: Iterable[Any],
     beam: int = 1,
     penalty: Penalty | float = 1.0,
     limit: int | None = None,
-    targets: Sequence[str] | None = None,
+    targets: Iterable[str] | None = None,
     align: bool = True,
 ) -> list[Caption]:
     """The best caption of each image, and with `align` the attention weights of each of its words.
@@ -70,20 +71,22 @@ def caption(
     records one pass of teacher forcing over all captions, and nothing of the search.
     """
     model.expect("caption", model.reads_images)
-    if isinstance(images, str | bytes | Path | np.ndarray):
+    if isinstance(images, str | bytes | Path) or (isinstance(images, np.ndarray) and images.ndim == 3):
         raise UserError(f"{images!r:.60}: this is one image; pass a list of images.")
-    if targets is not None and len(targets) != len(images):
-        raise UserError(f"targets: {len(targets)} captions for {len(images)} images; give one for each.")
+    given = listed(images, "images")
+    said = None if targets is None else text_list(targets, "targets")
+    if said is not None and len(said) != len(given):
+        raise UserError(f"targets: {len(said)} captions for {len(given)} images; give one for each.")
     search = Search(beam, 1, penalty if isinstance(penalty, Penalty) else Penalty(penalty), limit)
     found: list[Caption] = []
-    for first in range(0, len(images), AT_ONCE):
-        some = images[first : first + AT_ONCE]
+    for first in range(0, len(given), AT_ONCE):
+        some = given[first : first + AT_ONCE]
         pixels = [np.asarray(one) for one in model.fields["image"].encode(some)]
         with pause_recording(model.module), model.autocast():
-            if targets is None:
+            if said is None:
                 found += _searched(model, some, pixels, search, align)
             else:
-                found += _given(model, some, pixels, targets[first : first + AT_ONCE])
+                found += _given(model, some, pixels, said[first : first + AT_ONCE])
     _record(model, found)
     return found
 

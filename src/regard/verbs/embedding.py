@@ -1,6 +1,6 @@
 """Embed: texts as vectors, computed from the states of the layers of any model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,8 @@ from regard.errors import UserError
 from regard.heads import text_vectors
 from regard.models import reads_whole
 from regard.recording import active_tape
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded, reading_axes, record_pass
+from regard.verbs.forced import BATCH_TOKENS, grouped, padded, reading_axes, record_pass
+from regard.verbs.given import pair_list, text_list
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
 from regard.verbs.words import Vectors, check_layers, embed_words, ends, layer_states, states_of_layers
@@ -29,7 +30,7 @@ class Embedded:
 
 def embed(
     model: Loaded,
-    texts: Sequence[str],
+    texts: Iterable[str],
     pool: str | None = None,
     normalise: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
@@ -66,28 +67,28 @@ def own_pooling(model: Loaded) -> Pooling:
     return Pooling(head.pool, head.normalise, longest=head.longest)
 
 
-def cosines(model: Loaded, pairs: Sequence[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[float]:
+def cosines(model: Loaded, pairs: Iterable[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[float]:
     """The cosine of the vectors of the two texts of each pair, from -1 to 1."""
-    check_is_list(pairs)
-    texts = list(dict.fromkeys(text for pair in pairs for text in pair))  # each text is read once
+    given = pair_list(pairs, "pairs", "(first, second)")
+    texts = list(dict.fromkeys(text for pair in given for text in pair))  # each text is read once
     pooling = chosen(model, normalise=True)
     if pooling.pool == "tokens":
         raise UserError("pool=tokens: a text has several vectors; use mean, max, first or last.")
     vectors = dict(zip(texts, gathered(model, texts, pooling, batch_tokens).vectors.astype(np.float64)))
-    return [float(vectors[one] @ vectors[other]) for one, other in pairs]
+    return [float(vectors[one] @ vectors[other]) for one, other in given]
 
 
 @torch.no_grad()
 def gathered(
     model: Loaded,
-    texts: Sequence[str],
+    texts: Iterable[str],
     pooling: Pooling,
     batch_tokens: int = BATCH_TOKENS,
     first: int = 1,
     layers: str = "last",
 ) -> Embedded:
     """The vectors of texts that are read in batches of about the same length; `first` is the number of the first."""
-    check_is_list(texts)
+    texts = text_list(texts)
     check_layers(layers)
     model.expect("embed", not model.reads_images and not model.module.config.reads_words)
     none = np.zeros((0, model.module.config.width), dtype=np.float32)

@@ -7,7 +7,7 @@ sides and not the word between them, so that any token may stand for [MASK]. T5 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -20,14 +20,15 @@ from regard.data.tokenizers import WORDS, Tokenizer
 from regard.errors import UserError
 from regard.layers.recurrent import last_first
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, padded, record_forced
+from regard.verbs.forced import BATCH_TOKENS, batch_of, grouped, padded, record_forced
+from regard.verbs.given import text_list
 from regard.verbs.infilling import Filled, Guess, can_infill, infill
 from regard.verbs.loaded import LONG_CURE, Loaded
 
 
 @torch.no_grad()
 def fill(
-    model: Loaded, texts: Sequence[str], top: int = 5, batch_tokens: int = BATCH_TOKENS, first: int = 1
+    model: Loaded, texts: Iterable[str], top: int = 5, batch_tokens: int = BATCH_TOKENS, first: int = 1
 ) -> list[Filled]:
     """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text.
 
@@ -35,7 +36,7 @@ def fill(
     span of any length, by a beam search.
     """
     model.expect("fill", can_fill(model))
-    check_is_list(texts)
+    texts = text_list(texts)
     if top < 1:
         raise UserError(f"top={top}: give 1 or more.")
     if can_infill(model):

@@ -1,6 +1,6 @@
 """The n-grams that the filters of a convolutional classifier respond to: in one text, and in many."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from regard.render.svg import matrix_svg
 from regard.render.terminal import MatrixText
 from regard.render.view_data import Floats, Matrix
 from regard.report.sections import Cell, Gallery, Section, Table, Text
-from regard.verbs.forced import BATCH_TOKENS, axes, check_is_list, grouped, joined_axes, joined_rows, text_rows
+from regard.verbs.forced import BATCH_TOKENS, axes, grouped, joined_axes, joined_rows, text_rows
+from regard.verbs.given import part_list, text_list
 from regard.verbs.labelling import joined_values
 from regard.verbs.loaded import Loaded
 
@@ -154,17 +155,16 @@ def look_filters(model: Loaded, text: str | tuple[str, ...]) -> FilterView:
 
 
 def strongest_ngrams(
-    model: Loaded, texts: Sequence[Any], top: int = 5, batch_tokens: int = BATCH_TOKENS
+    model: Loaded, texts: Iterable[Any], top: int = 5, batch_tokens: int = BATCH_TOKENS
 ) -> list[list[Ngram]]:
     """For each filter, the `top` different n-grams of the texts with the largest features, the largest first.
 
     An n-gram with a feature of 0 is left out: the filter does not respond to it.
     """
-    check_is_list(texts)
     sizes = model.module.config.filter_sizes
     best: list[dict[tuple[str, ...], Ngram]] = [{} for _ in sizes]
     least = np.zeros(len(sizes), np.float32)  # of each filter: the feature that a new n-gram must exceed
-    for _, pieces, features in _features(model, texts, batch_tokens):
+    for _, pieces, features in _features(model, part_list(texts), batch_tokens):
         for at, number in np.argwhere(features > least).tolist():
             one, found = ngram_at(pieces, features, sizes, at, number), best[number]
             if one.pieces not in found or one.feature > found[one.pieces].feature:
@@ -198,11 +198,10 @@ def _features(model: Loaded, texts: Sequence[Any], batch_tokens: int) -> Iterato
     if not model.module.config.filter_sizes:
         raise UserError(f"{model.path}: this model has no filters over n-grams; use a run with model=kim.")
     if model.joined_text is None:
-        ids = model.read(texts)
-        rows, named = (
-            text_rows(model, texts, ids),
-            [axes(model, ([], one), ("", text)) for one, text in zip(ids, texts)],
-        )
+        lines = text_list(texts)
+        ids = model.read(lines)
+        rows = text_rows(model, lines, ids)
+        named = [axes(model, ([], one), ("", text)) for one, text in zip(ids, lines)]
     else:
         values = joined_values(model, texts)
         arrays = model.read_joined(values)

@@ -94,12 +94,6 @@ def search_tokens(model: Loaded, given: int | None) -> int:
     return given or (GPU_SEARCH_TOKENS if model.device.type == "cuda" else BATCH_TOKENS)
 
 
-def check_is_list(texts: Sequence[object]) -> None:
-    """Refuse a single string: Python would iterate over its characters."""
-    if isinstance(texts, str):
-        raise UserError(f"{texts!r:.60}: this is one text; pass a list of them, such as [{texts!r:.60}].")
-
-
 def forced(
     model: Loaded, pairs: Sequence[IdPair], batch_tokens: int = BATCH_TOKENS, layer: int | None = None
 ) -> list[Forced]:

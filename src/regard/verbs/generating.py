@@ -6,7 +6,7 @@ of a batch have the same limit, so no row waits for another. The tokens of a row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import isfinite
@@ -24,7 +24,8 @@ from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import active_tape, intercepted, pause_recording
 from regard.taps import INTERCEPTING
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, record_forced, rounded, search_tokens
+from regard.verbs.forced import BATCH_TOKENS, Floats, record_forced, rounded, search_tokens
+from regard.verbs.given import as_text, text_list
 from regard.verbs.loaded import Loaded
 
 LIMIT = 128  # tokens of a continuation, by default
@@ -100,7 +101,7 @@ class Piece:
 
 def generate(
     model: Loaded,
-    prompts: Sequence[str],
+    prompts: Iterable[str],
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -126,7 +127,7 @@ def generate(
     """
     ranking = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
     options = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking, nbest)
-    check_is_list(prompts)
+    prompts = text_list(prompts, "prompts")
     _check_tape(model, prompts, limit)
     found = dict(generate_unordered(model, dict(enumerate(prompts)), options))
     answers = [one for index in range(len(prompts)) for one in found[index]]
@@ -158,7 +159,7 @@ def generate_stream(
     limit: int = LIMIT,
 ) -> Iterator[Piece]:
     """Yield the continuation of one prompt in pieces, as they are generated; for the options see `generate`."""
-    (one,) = continuations(model, {0: prompt})
+    (one,) = continuations(model, {0: as_text(prompt, "prompt")})
     return stream_pieces(model, one, GenerationOptions(temperature, top_k, top_p, seed, limit))
 
 

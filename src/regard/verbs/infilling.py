@@ -6,13 +6,14 @@ sentinel with its span: "The [MASK] walks in [MASK] park" → "<extra_id_0> cute
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from regard.data.detokenize import SPACE
 from regard.data.fields import MASK
-from regard.data.tokenizers import Tokenizer, sentinel
+from regard.data.tokenizers import WORDS, Tokenizer, sentinel
 from regard.errors import UserError
+from regard.verbs.given import text_list
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import Translation, translate
 
@@ -46,10 +47,10 @@ def can_infill(model: Loaded) -> bool:
     return model.predicts("target") and source is not None and bool(source.special_tokens.sentinels)
 
 
-def infill(model: Loaded, texts: Sequence[str], top: int, batch_tokens: int | None, first: int) -> list[Filled]:
+def infill(model: Loaded, texts: Iterable[str], top: int, batch_tokens: int | None, first: int) -> list[Filled]:
     """The best spans for the masks of each text, by a beam search with a beam of `top`; a beam of 1 is greedy."""
-    gapped = [with_sentinels(model, text, number) for number, text in enumerate(texts, first)]
-    found: list[list[Translation]] = [[] for _ in texts]
+    gapped = [with_sentinels(model, text, number) for number, text in enumerate(text_list(texts), first)]
+    found: list[list[Translation]] = [[] for _ in gapped]
     for one in translate(model, gapped, beam=top, nbest=top, align=False, batch_tokens=batch_tokens):
         found[one.line].append(one)
     return [_filled(model, text, answers) for text, answers in zip(gapped, found)]
@@ -86,7 +87,7 @@ def _filled(model: Loaded, text: str, answers: Sequence[Translation]) -> Filled:
         masks.append([best, *(one for one in reversed(guesses.values()) if one.text != best.text)])
     before, *rest = GAP.split(text)
     for (guess, *_), after in zip(masks, rest):
-        inside = tokenizer.kind not in ("char", "word") and not guess.piece.startswith(SPACE)
+        inside = tokenizer.kind not in ("char", *WORDS) and not guess.piece.startswith(SPACE)
         before = (before.rstrip() if inside else before) + guess.text + after
     return Filled(before, masks)
 
@@ -98,6 +99,6 @@ def _spans(tokenizer: Tokenizer, answer: Translation) -> Iterator[tuple[int, Gue
     for start, end in zip(places, [*places[1:], len(answer.tokens)]):
         ids = answer.tokens[start + 1 : end]
         logp = float(answer.logps[start + 1 : end + 1].sum())
-        pieces = tokenizer.pieces(ids)
+        piece = (" " if tokenizer.kind in WORDS else "").join(tokenizer.pieces(ids))
         text = tokenizer.decode(ids).strip()
-        yield marks[answer.tokens[start]], Guess(text, "".join(pieces), ids[0] if ids else -1, math.exp(logp))
+        yield marks[answer.tokens[start]], Guess(text, piece, ids[0] if ids else -1, math.exp(logp))

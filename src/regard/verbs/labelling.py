@@ -1,6 +1,6 @@
 """Classify: the class of each text or pair, its labels, its number, or the right one of several choices."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from regard.recording import active_tape, pause_recording
 from regard.verbs.embedding import cosines
 from regard.verbs.forced import (
     BATCH_TOKENS,
-    check_is_list,
     in_batches,
     joined_axes,
     joined_rows,
@@ -22,6 +21,7 @@ from regard.verbs.forced import (
     record_rows,
     text_rows,
 )
+from regard.verbs.given import part_list, text_list
 from regard.verbs.loaded import Loaded
 
 FUNCTIONS = {  # by what a model predicts
@@ -66,7 +66,7 @@ class Chosen:
     probabilities: list[float]  # of all choices, in their order
 
 
-def classify(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
+def classify(model: Loaded, texts: Iterable[Any], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
     """The labels of texts, in their order; for a model of pairs, each is a pair (first, second).
 
     A public classifier reads texts or pairs, as they are given.
@@ -75,43 +75,43 @@ def classify(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKE
     return [Classified(*next(iter(labels.items())), labels) for labels in ranked]
 
 
-def label_sets(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> list[LabelSet]:
+def label_sets(model: Loaded, texts: Iterable[Any], batch_tokens: int = BATCH_TOKENS) -> list[LabelSet]:
     """The labels of texts that may have several, in the order of the texts."""
     least = model.module.config.threshold
     ranked = _ranked(model, texts, "labels", batch_tokens)
     return [LabelSet(tuple(name for name, p in labels.items() if p >= least), labels) for labels in ranked]
 
 
-def rate(model: Loaded, texts: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
+def rate(model: Loaded, texts: Iterable[Any], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
     """The numbers that a regression model predicts for texts, or for pairs (first, second), in their order."""
     return [Rating(float(number)) for number in _outputs(model, texts, "number", batch_tokens)]
 
 
-def similarity(model: Loaded, pairs: Sequence[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
+def similarity(model: Loaded, pairs: Iterable[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
     """The number that a model of pairs (`regard train similarity`) predicts for each pair (first, second).
 
     For a model of text vectors (`regard train embed`) it is the cosine of their vectors.
     """
+    given = part_list(pairs, "pairs")
     if model.predicts("vector"):
-        check_is_list(pairs)
-        checked: Any = [checked_parts(model, pair, f"text {number}") for number, pair in enumerate(pairs, 1)]
+        checked: Any = [checked_parts(model, pair, f"text {number}") for number, pair in enumerate(given, 1)]
         return [Rating(cosine) for cosine in cosines(model, checked, batch_tokens)]
     model = model.of_pairs()
     model.expect("compare two texts", model.joined_text is not None and model.predicts("number"))
-    return rate(model, pairs, batch_tokens)
+    return rate(model, given, batch_tokens)
 
 
-def choose(model: Loaded, contexts: Sequence[Sequence[str]], batch_tokens: int = BATCH_TOKENS) -> list[Chosen]:
+def choose(model: Loaded, contexts: Iterable[Sequence[str]], batch_tokens: int = BATCH_TOKENS) -> list[Chosen]:
     """The likeliest choice of each context; each is given as (context, choice, choice, …), in any number."""
-    found = []
-    for parts, logits in zip(contexts, _outputs(model, contexts, "choice", batch_tokens)):
+    found, given = [], part_list(contexts, "contexts")
+    for parts, logits in zip(given, _outputs(model, given, "choice", batch_tokens)):
         probabilities = logits.softmax(-1).tolist()
         best = max(range(len(probabilities)), key=probabilities.__getitem__)
         found.append(Chosen(best, parts[1 + best], probabilities[best], probabilities))
     return found
 
 
-def _ranked(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) -> Iterator[dict[str, float]]:
+def _ranked(model: Loaded, texts: Iterable[Any], head: str, batch_tokens: int) -> Iterator[dict[str, float]]:
     """The probability of every label of each text, the likeliest first."""
     for logits in _outputs(model, texts, head, batch_tokens):
         probabilities = logits.softmax(-1) if head == "class" else logits.sigmoid()
@@ -120,22 +120,23 @@ def _ranked(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) -
 
 
 @torch.no_grad()
-def _outputs(model: Loaded, texts: Sequence[Any], head: str, batch_tokens: int) -> list[Tensor]:
+def _outputs(model: Loaded, texts: Iterable[Any], head: str, batch_tokens: int) -> list[Tensor]:
     """The output of a head for each text, on the CPU."""
     fitting = [name for name in FUNCTIONS if model.predicts(name)]
     model.expect("classify", bool(fitting) and not model.module.config.numbers)
     if head not in fitting:
         raise UserError(f"{model.path}: this is {model.kind}; use: {FUNCTIONS[fitting[0]]}(model, texts).")
-    check_is_list(texts)
-    if texts and not isinstance(texts[0], str):
+    given = part_list(texts)
+    if given and not isinstance(given[0], str):
         model = model.of_pairs()
     if model.joined_text is None:
-        pairs = [(list[int](), tokens) for tokens in model.read(texts)]
+        lines = text_list(given)
+        pairs = [(list[int](), tokens) for tokens in model.read(lines)]
         record_forced(model, pairs, batch_tokens)
-        inputs = text_rows(model, texts, [tokens for _, tokens in pairs])
+        inputs = text_rows(model, lines, [tokens for _, tokens in pairs])
         sizes = [len(tokens) for _, tokens in pairs]
     else:
-        values = joined_values(model, texts)
+        values = joined_values(model, given)
         arrays = model.read_joined(values)
         inputs = joined_rows(model, arrays)
         if active_tape(model.module) is not None:

@@ -203,7 +203,8 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
     source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])
     tokens = torch.tensor([ids[:-1]], device=model.device)
     stride = len(ids) if model.module.config.parallel else 1
-    targets = zip(ids[1:], named_pieces(model.target_tokenizer, ids, texts[1])[1:])
+    tokenizer = model.target_tokenizer
+    targets = zip(ids[1:], named_pieces(tokenizer, ids, texts[1])[1:], tokenizer.parts(ids)[1:])
     frames = list[Frame]()
     with (
         pause_recording(model.module),
@@ -219,8 +220,8 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
             after = _hidden(state)
             carried = features[0].float().cpu().numpy() if after is None else after[None]  # (T, W)
             for scores, carry in zip(logits, carried):
-                token, piece = next(targets)
-                frames.append(Frame(piece, _top(model, scores, token, piece), carry, before))
+                token, piece, text = next(targets)
+                frames.append(Frame(piece, _top(model, scores, token, piece), carry, before, text))
     seen = _seen(model, tape, reads, axes(model, pair, texts), " → ".join(text for text in texts if text))
     if {layer.part for layer in seen.layers} == {"encoder"}:
         return seen  # reading a source takes no steps

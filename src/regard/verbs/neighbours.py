@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,6 +17,7 @@ from regard.data.files import PACKED, data_folder, iterate_lines
 from regard.data.words import first_word, vocabulary
 from regard.errors import UserError
 from regard.metrics import spearman
+from regard.verbs.given import text_list
 from regard.verbs.loaded import Loaded
 
 SPELLINGS = 3  # words that are offered for a word that is not in the vocabulary
@@ -58,18 +59,18 @@ def word_table(model: Loaded) -> WordTable:
     return WordTable(words, places, unit_vectors(vectors))
 
 
-def neighbours(model: Loaded | WordTable, question: str | Sequence[str], top: int = 10) -> list[Neighbour]:
+def neighbours(model: Loaded | WordTable, question: str | Iterable[str], top: int = 10) -> list[Neighbour]:
     """The words nearest to a word, or to words with + and - between them: "king - man + woman".
 
     The vectors of the words have length one before they are added. The words of the question are no answers. A word
     that is not in the vocabulary is looked up in lower case.
     """
     table = model if isinstance(model, WordTable) else word_table(model)
-    terms = parse_question(question)
+    asked = " ".join([question] if isinstance(question, str) else text_list(question, "question"))
+    terms = parse_question(asked)
     places = [_known_place(table, word) for word, _ in terms]
     query = np.sum([sign * table.vectors[place] for place, (_, sign) in zip(places, terms)], 0)
     if float(np.linalg.norm(query)) < SHORTEST:
-        asked = " ".join(question.split() if isinstance(question, str) else question)
         raise UserError(f"{asked!r:.80}: its vector is zero, which no word is near to; ask for other words.")
     return [Neighbour(table.words[place], cosine) for place, cosine in nearest_rows(table.vectors, query, top, places)]
 
@@ -91,9 +92,9 @@ def unit_vectors(vectors: Tensor) -> Floats:
     return found
 
 
-def parse_question(question: str | Sequence[str]) -> list[tuple[str, float]]:
+def parse_question(question: str) -> list[tuple[str, float]]:
     """The words of a question, each with +1 or −1."""
-    pieces = question.split() if isinstance(question, str) else [piece for one in question for piece in one.split()]
+    pieces = question.split()
     terms, sign = list[tuple[str, float]](), 1.0 if pieces[:1] not in (["-"], ["−"]) else None
     for piece in pieces:
         if piece in SIGNS and sign is None:

@@ -5,7 +5,7 @@ sub-word tokenizer has several.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from regard.models.facts import GivesLayers
 from regard.recording import pause_recording
 from regard.report.sections import MarkedText
 from regard.verbs.forced import BATCH_TOKENS, grouped, padded
+from regard.verbs.given import text_list
 from regard.verbs.loaded import Loaded
 from regard.verbs.neighbours import Neighbour, nearest_rows, unit_vectors, word_table
 from regard.verbs.words import embed_words, ends
@@ -143,9 +144,9 @@ class OccurrenceNeighbours:
     in_context: bool  # whether the vectors depend on the sentence; False: the model has its word vectors alone
 
 
-def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: int = 10) -> OccurrenceNeighbours:
+def occurrence_neighbours(model: Loaded, query: str, texts: Iterable[str], top: int = 10) -> OccurrenceNeighbours:
     """The occurrences in texts that are nearest to the word that a query marks with asterisks."""
-    one = marked_occurrence(query)
+    one, texts = marked_occurrence(query), text_list(texts)
     found = [each for each in occurrences_of(one.word, texts) if each != one][:MOST]
     if not found:
         raise UserError(f'"{one.word}": the texts do not have this word; give --text FILE with sentences that have it.')

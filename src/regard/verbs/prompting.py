@@ -6,7 +6,7 @@ as the source, and the words of a label are the target.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any
@@ -20,7 +20,8 @@ from regard.decode.state import DropsSentences
 from regard.errors import UserError
 from regard.recording import pause_recording
 from regard.tensor_tree import copied
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, token_logps
+from regard.verbs.forced import BATCH_TOKENS, Floats, token_logps
+from regard.verbs.given import text_list
 from regard.verbs.loaded import Loaded
 
 TEXT, LABEL = "{text}", "{label}"
@@ -103,7 +104,7 @@ def draw_shots(examples: Sequence[tuple[str, str]], count: int, seed: int) -> li
 
 def rank_labels(
     model: Loaded,
-    texts: Sequence[str],
+    texts: Iterable[str],
     prompt: Prompt,
     per_token: bool = False,
     calibrate: bool = False,
@@ -116,7 +117,7 @@ def rank_labels(
     "N/A": what the model prefers whatever the text is (Zhao et al. 2021). A prompt that is longer than the context gets
     fewer examples. What all prompts begin with, the examples, is read once, and its state is kept (the KV cache).
     """
-    check_is_list(texts)
+    texts = text_list(texts)
     heads = model.task.head in ("next", "target") and model.predicts(model.task.head)
     model.expect("rank labels", heads and not model.reads_images and not model.reads_backward)
     if not texts:

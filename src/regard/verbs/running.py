@@ -10,7 +10,7 @@ not, so that models with other tokenizers can be compared.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,11 +20,13 @@ from regard.data.batches import Batch
 from regard.data.example import Text
 from regard.data.flat import Values
 from regard.data.streams import Book, encode_running, in_order
+from regard.data.text_files import TextExamples
 from regard.errors import UserError
 from regard.metrics import perplexity
 from regard.objectives import TeacherForcing
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS
+from regard.verbs.given import as_text, listed
 from regard.verbs.loaded import Loaded
 
 WINDOW = 512  # tokens of a window, or of a segment, where neither the model nor the data that it was trained on has any
@@ -63,20 +65,21 @@ class RunningScore:
 @torch.no_grad()
 def score_running(
     model: Loaded,
-    examples: Sequence[Text],
+    examples: Iterable[Text | str],
     stride: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     progress: Callable[[int], object] = lambda tokens: None,
 ) -> RunningScore:
-    """The loss of a text, which is its examples joined.
+    """The loss of a text, which is its examples, or strings, joined.
 
     Windows move on by `stride` tokens, by default half of a window: a smaller stride gives every token more context
     and takes longer. `progress` gets the number of tokens after each batch.
     """
     model.expect("eval --running", model.task.head == "next")
-    ids, _ = encode_running(model.target_tokenizer, examples)
+    parts = _examples(examples)
+    ids, _ = encode_running(model.target_tokenizer, parts)
     text = np.concatenate([np.array(model.opening, ids.dtype), ids]) if model.opening else ids
-    size, words = _size(examples)
+    size, words = _size(parts)
     if len(text) < 2 or not words:
         raise UserError(f"--running: the text has {len(ids)} tokens, too few to predict one; give a longer text.")
     trained = model.data.window if isinstance(model.data, Book) else 0
@@ -106,6 +109,14 @@ def _batches(text: Values, window: int, stride: int | None, budget: int) -> Iter
         return
     for number, batch in enumerate(in_order(text, window, window)):
         yield replace(batch, segment=number)
+
+
+def _examples(given: Iterable[Text | str]) -> Iterable[Text]:
+    """The examples of any iterable, to be read twice; a text on disk stays there."""
+    if isinstance(given, TextExamples):
+        return given
+    items = enumerate(listed(given, "examples"))
+    return [one if isinstance(one, Text) else Text(as_text(one, f"examples[{place}]")) for place, one in items]
 
 
 def _size(examples: Iterable[Text]) -> tuple[int, int]:

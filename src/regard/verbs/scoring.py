@@ -1,6 +1,6 @@
 """Score and align: log-probabilities and alignments of given sentences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
@@ -16,7 +16,6 @@ from regard.verbs.forced import (
     BATCH_TOKENS,
     Floats,
     batch_of,
-    check_is_list,
     fit_target,
     forced,
     grouped,
@@ -25,6 +24,7 @@ from regard.verbs.forced import (
     record_forced,
     token_logps,
 )
+from regard.verbs.given import part_list, text_list
 from regard.verbs.loaded import IdPair, Loaded
 
 UNITS = ("auto", "word", "piece")
@@ -88,7 +88,7 @@ def can_score(model: Loaded) -> bool:
     return generates or bool(model.halves) or model.predicts("replaced")
 
 
-def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
+def score(model: Loaded, texts: Iterable[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
     """The log-probability of each text: of a target given its source, or of a line alone for a language model.
 
     A detector of replaced tokens (ELECTRA) gives the log-probability that each token is the original one.
@@ -97,6 +97,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     if model.predicts("replaced"):
         return _originals(model, texts, batch_tokens)
     if model.halves:
+        texts = part_list(texts)
         ahead, behind = (score(half, texts, batch_tokens) for half in model.halves)
         return [replace(one, backward=other) for one, other in zip(ahead, behind)]
     pairs = _encoded(model, texts)
@@ -114,7 +115,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
 
 
 @torch.no_grad()
-def _originals(model: Loaded, texts: Sequence[Text], batch_tokens: int) -> list[Scored]:
+def _originals(model: Loaded, texts: Iterable[Text], batch_tokens: int) -> list[Scored]:
     """The log-probability of each token that it was not replaced, given the whole text."""
     pairs = _encoded(model, texts)
     record_forced(model, pairs, batch_tokens)
@@ -152,7 +153,7 @@ class LastWords:
 
 
 @torch.no_grad()
-def last_words(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> LastWords:
+def last_words(model: Loaded, texts: Iterable[str], batch_tokens: int = BATCH_TOKENS) -> LastWords:
     """The accuracy and the perplexity of the last word of each text, given the text before it.
 
     A word is right if each of its tokens, the space before it included, is the likeliest one. A text that is longer
@@ -160,7 +161,7 @@ def last_words(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TO
     was trained on single lines, a line break is an unknown character; it reads a space instead.
     """
     model.expect("eval --last-word", model.task.head == "next" and not model.reads_backward)
-    check_is_list(texts)
+    texts = text_list(texts)
     if model.tokenizer.unknown("\n"):
         texts = [" ".join(text.split()) for text in texts]
     rows = [_last_word(model, text, number) for number, text in enumerate(texts, 1)]
@@ -202,7 +203,7 @@ def _formulas(model: Loaded, ids: list[int]) -> list[str]:
 
 def align(
     model: Loaded,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Iterable[tuple[str, str]],
     unit: str = "auto",
     method: str = "argmax",
     batch_tokens: int = BATCH_TOKENS,
@@ -215,7 +216,7 @@ def align(
     of one layer: `layer`, or by default the layer that aligns best (`alignment_layer`).
     """
     model.expect("align", model.module.config.source_vocab > 0)
-    encoded = _encoded(model, pairs)
+    encoded = _encoded(model, pairs, "pairs")
     record_forced(model, encoded, batch_tokens)
     looks = forced(model, encoded, batch_tokens, layer)
     return [aligned(model, pair, look.weights, unit, method) for pair, look in zip(encoded, looks)]
@@ -241,17 +242,16 @@ def aligned(model: Loaded, pair: IdPair, weights: Floats | None, unit: str = "au
     return Aligned(unit, sorted(links_from(linked.weights, method)), words, pieces)
 
 
-def _encoded(model: Loaded, texts: Sequence[Text]) -> list[IdPair]:
+def _encoded(model: Loaded, texts: Iterable[Text], name: str = "texts") -> list[IdPair]:
     """The ids of source and target; a model without a source reads lines, and its sources are empty."""
-    check_is_list(texts)
-    lines = model.source_tokenizer is None
-    for number, text in enumerate(texts, 1):
+    given, lines = part_list(texts, name), model.source_tokenizer is None
+    for number, text in enumerate(given, 1):
         if isinstance(text, str) != lines or (not lines and len(text) != 2):
             wanted = "a line of text" if lines else "a pair (source, target)"
             raise UserError(f"text {number}: this model scores {wanted}, found {text!r:.60}.")
     if lines:
-        return [([], line) for line in model.read([text for text in texts if isinstance(text, str)])]
-    sources, targets = zip(*texts) if texts else ((), ())
+        return [([], line) for line in model.read(given)]
+    sources, targets = zip(*given) if given else ((), ())
     read = model.read(sources)
     encoded = model.target_tokenizer.encode_batch([text.strip() for text in targets])
     return list(zip(read, [fit_target(model, ids, f"text {number}") for number, ids in enumerate(encoded, 1)]))

@@ -1,6 +1,6 @@
 """Translate: search for the best target of each line, then align the targets with one pass of teacher forcing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,12 @@ from regard.verbs.forced import (
     Floats,
     aligning,
     aligning_heads,
-    check_is_list,
     grouped,
     record_forced,
     rounded,
     search_tokens,
 )
+from regard.verbs.given import text_list
 from regard.verbs.loaded import Loaded
 
 
@@ -64,7 +64,7 @@ class Search:
 
 def translate(
     model: Loaded,
-    lines: Sequence[str],
+    lines: Iterable[str],
     beam: int = 1,
     nbest: int = 1,
     penalty: Penalty | float = 1.0,
@@ -82,7 +82,7 @@ def translate(
     While the caller records the model, the tape records one pass of teacher forcing over all targets that are not
     blank, and nothing of the search.
     """
-    check_is_list(lines)
+    lines = text_list(lines, "lines")
     model.expect("translate", model.module.config.source_vocab > 0)
     search = Search(beam, nbest, penalty if isinstance(penalty, Penalty) else Penalty(penalty), limit)
     sources, batch_tokens = model.read(lines), search_tokens(model, batch_tokens)

@@ -4,7 +4,7 @@ The sentences are our own. A candidate's score is the cosine of its vector and t
 (Melamud et al. 2016, §4.3, without the vector of the word itself).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from math import comb
@@ -67,10 +67,10 @@ def sentences() -> list[Sentence]:
 
 
 @torch.no_grad()
-def substitution(model: Loaded, given: Sequence[Sentence] | None = None) -> Substitution:
+def substitution(model: Loaded, given: Iterable[Sentence] | None = None) -> Substitution:
     """Ranks the candidates of our sentences, or of given ones, by a model that has vectors of contexts and words."""
     model.expect("eval --substitution", model.predicts("context"))
-    read = sentences() if given is None else given
+    read = sentences() if given is None else list(given)
     module: Any = model.module
     contexts = context_vectors(model, [(one.before, one.after) for one in read])
     ranked, unknown = [], 0

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -25,13 +25,13 @@ from regard.layers.crf import LinearChain
 from regard.recording import active_tape, pause_recording
 from regard.verbs.forced import (
     BATCH_TOKENS,
-    check_is_list,
     grouped,
     in_batches,
     input_rows,
     reading_axes,
     record_rows,
 )
+from regard.verbs.given import listed, text_list
 from regard.verbs.loaded import Loaded
 
 ALL = slice(None)  # all words of a text
@@ -80,29 +80,30 @@ def _plain(character: str) -> str:
     return " " if category == "Cf" and character != ZWJ else character
 
 
-def tag(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Tagged]:
+def tag(model: Loaded, texts: Iterable[str], batch_tokens: int = BATCH_TOKENS) -> list[Tagged]:
     """The words, tags and entities of raw texts, with the places of entities in the text; in the order of the texts."""
-    check_is_list(texts)
+    texts = text_list(texts)
     return _tagged(model, texts, [split_words(text) for text in texts], batch_tokens)
 
 
-def tag_words(model: Loaded, sentences: Sequence[Sequence[str]], batch_tokens: int = BATCH_TOKENS) -> list[Tagged]:
+def tag_words(model: Loaded, sentences: Iterable[Iterable[str]], batch_tokens: int = BATCH_TOKENS) -> list[Tagged]:
     """The tags and entities of sentences that are given as words. The text of a sentence has spaces between them."""
+    given = [text_list(words, f"sentences[{at}]") for at, words in enumerate(listed(sentences, "sentences"))]
     spans = []
-    for number, words in enumerate(sentences, 1):
-        check_is_list(words)
+    for number, words in enumerate(given, 1):
         if wrong := [word for word in words if word.split() != [word]]:
             found = f"sentence {number}: the word {wrong[0]!r:.40} is empty or has white space"
             raise UserError(f"{found}; give words without, or a text to tag(…).")
         ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
         spans.append([(end - len(word), end) for word, end in zip(words, ends)])
-    return _tagged(model, [" ".join(words) for words in sentences], spans, batch_tokens)
+    return _tagged(model, [" ".join(words) for words in given], spans, batch_tokens)
 
 
-def word_tags(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[list[str]]:
+def word_tags(model: Loaded, texts: Iterable[str], batch_tokens: int = BATCH_TOKENS) -> list[list[str]]:
     """The tag of each word of texts whose words are separated by spaces."""
-    found = {row: tags for batch in _batches(model, texts, batch_tokens) for row, tags in zip(batch.rows, batch.tags)}
-    return [found[row] for row in range(len(texts))]
+    given = text_list(texts)
+    found = {row: tags for batch in _batches(model, given, batch_tokens) for row, tags in zip(batch.rows, batch.tags)}
+    return [found[row] for row in range(len(given))]
 
 
 def _tagged(

@@ -19,7 +19,8 @@ from regard.models import reads_whole
 from regard.models.facts import ReadsSource
 from regard.recording import pause_recording
 from regard.tensor_tree import tensors, with_tensors
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped, padded
+from regard.verbs.forced import BATCH_TOKENS, grouped, padded
+from regard.verbs.given import text_list
 from regard.verbs.loaded import Loaded
 
 Vectors = NDArray[np.float32]
@@ -46,7 +47,7 @@ class ReadText:
 
 def embed_words(
     model: Loaded,
-    texts: Sequence[str],
+    texts: Iterable[str],
     layers: str = "last",
     carry: int = 0,
     batch_tokens: int = BATCH_TOKENS,
@@ -60,13 +61,12 @@ def embed_words(
     a time, in order, and each of them starts from the state that the text n places before left, in each direction;
     else every text starts from zeros. `first` is the number of the first text in error messages.
     """
-    check_is_list(texts)
     return list(chain.from_iterable(iterate_words(model, [texts], layers, carry, batch_tokens, first)))
 
 
 def iterate_words(
     model: Loaded,
-    parts: Iterable[Sequence[str]],
+    parts: Iterable[Iterable[str]],
     layers: str = "last",
     carry: int = 0,
     batch_tokens: int = BATCH_TOKENS,
@@ -79,11 +79,12 @@ def iterate_words(
     if carry < 0 or (carry and not (config.characters and config.carries)):
         why = "give 1 or more" if carry < 0 else "only an ELMo carries its state from text to text; leave it out"
         raise UserError(f"--carry {carry} (in Python: carry): {why}.")
+    given: Iterator[list[str]] = map(text_list, parts)
     state = None
     if carry:
-        rest, state = chain.from_iterable(parts), module.start_segments(carry)
-        parts = iter(lambda: list(islice(rest, carry)), [])
-    for texts in parts:
+        rest, state = chain.from_iterable(given), module.start_segments(carry)
+        given = iter(lambda: list(islice(rest, carry)), [])
+    for texts in given:
         spans = [[one.span() for one in re.finditer(r"\S+", text)] for text in texts]
         split = [[text[start:end] for start, end in places] for text, places in zip(texts, spans)]
         read = (

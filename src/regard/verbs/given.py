@@ -1,0 +1,67 @@
+"""What callers give to the verbs: any iterable of texts, or of texts of several parts, as a list that is read twice."""
+
+from collections.abc import Iterable
+from io import TextIOBase
+from typing import Any
+
+from regard.errors import UserError
+
+
+def listed(given: Iterable[Any], name: str) -> list[Any]:
+    """The items of any iterable, once; of a text file, its lines without their ends. `name` is that of the argument.
+
+    A single text is refused: Python would iterate over its characters, or over the numbers of its bytes.
+    """
+    if isinstance(given, str):
+        raise UserError(f"{name}={given!r:.60}: this is one text; pass a list of them, such as [{given!r:.60}].")
+    if isinstance(given, TextIOBase):
+        return [line.removesuffix("\n") for line in given]
+    try:
+        if isinstance(given, bytes | bytearray):
+            raise TypeError
+        items = iter(given)
+    except TypeError:
+        raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a list.") from None
+    return list(items)
+
+
+def as_text(given: str, name: str) -> str:
+    """A text; what is none is refused. numpy has a type of its own for texts, which libraries of tokenizers refuse."""
+    if not isinstance(given, str):
+        raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a text, which is a str.")
+    return str(given)
+
+
+def text_list(given: Iterable[str], name: str = "texts") -> list[str]:
+    """The texts of any iterable; the message about what is no text names its place, from 0."""
+    return [as_text(one, f"{name}[{place}]") for place, one in enumerate(listed(given, name))]
+
+
+def part_list(given: Iterable[Any], name: str = "texts") -> list[Any]:
+    """The texts of any iterable, each a str, or, if it has several parts, such as a pair, a tuple."""
+    return [
+        str(one) if isinstance(one, str) else _parts(one, f"{name}[{place}]")
+        for place, one in enumerate(listed(given, name))
+    ]
+
+
+def pair_list(given: Iterable[Any], name: str, what: str) -> list[tuple[str, str]]:
+    """The pairs of any iterable; `what` a pair has, such as "(source, target)", is for messages."""
+    found = []
+    for place, one in enumerate(part_list(given, name)):
+        if isinstance(one, str) or len(one) != 2:
+            raise UserError(f"{name}[{place}]={one!r:.60}: this is no pair; pass {what} for each.")
+        found.append((one[0], one[1]))
+    return found
+
+
+def _parts(given: Any, name: str) -> tuple[str, ...]:
+    """The parts of a text, in any iterable."""
+    if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):
+        raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a text, or a tuple of its parts.")
+    return tuple(as_text(one, f"{name}[{place}]") for place, one in enumerate(given))
+
+
+def _type(given: object) -> str:
+    """The type of a value, as a message says it."""
+    return "None" if given is None else f"of the type {type(given).__name__}"

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -145,6 +146,16 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UserError(f"{path}: should be an object of settings; restore the file.")
     return found
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value of a JSON file is a whole number that is not negative."""
+    return type(value) is int and value >= 0
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a JSON file is a number: neither NaN nor infinite."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: Mapping[str, str] | None = None) -> None:

@@ -2264,7 +2264,7 @@ FAULTS = (
     ),
     Fault(
         "a number of float64 that is infinite in the model is finite",
-        "check_finite",
+        "finite_error",
         "tensor.float()",
         "tensor",
         "verbs/test_unsafe_models.py",

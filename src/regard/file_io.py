@@ -195,6 +195,12 @@ def check_finite(
     tensors: "Mapping[str, Tensor]", path: object, cure: str = "use another checkpoint, such as an earlier step"
 ) -> None:
     """Raise ``UserError`` with the name of the first tensor that has NaN or an infinite number."""
+    if wrong := finite_error(tensors):
+        raise UserError(f"{path}: {wrong}; {cure}.")
+
+
+def finite_error(tensors: "Mapping[str, Tensor]") -> str | None:
+    """The first tensor that has NaN or an infinite number, as text for an error; None if there is none."""
     import torch
 
     for name, tensor in tensors.items():
@@ -202,8 +208,8 @@ def check_finite(
         if tensor.is_floating_point() and not tensor.sum(dtype=torch.float32).isfinite():
             bad = int((~tensor.float().isfinite()).sum())  # as in the model: 1e300 of float64 is infinite there
             if bad:
-                found = f"{bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
-                raise UserError(f"{path}: {name}: {found}; {cure}.")
+                return f"{name}: {bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
+    return None
 
 
 def discard(paths: Sequence[Path]) -> None:

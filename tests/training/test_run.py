@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from shutil import copytree
 
@@ -238,7 +239,8 @@ UNFIT = [  # the start of a name, the tensor in its place, the message
     (f"{WEIGHT}/exp_avg", None, f"{WEIGHT}/exp_avg is absent"),
     (f"{WEIGHT}/exp_avg", torch.zeros(3), f"{WEIGHT}/exp_avg is 3, but the model's is"),
     (f"{WEIGHT}/step", torch.tensor(-5.0), f"{WEIGHT}/step is -5, but the run has 4 steps"),
-    (f"{WEIGHT}/step", torch.tensor(float("nan")), f"{WEIGHT}/step is nan, but the run has 4 steps"),
+    (f"{WEIGHT}/step", torch.tensor(float("nan")), f"{WEIGHT}/step: 1 of its 1 numbers are NaN"),
+    (f"{WEIGHT}/step", torch.tensor(4), f"{WEIGHT}/step has numbers of type int64, but the model's are float32"),
     (
         "optimizer/model.other/step",
         torch.tensor(1.0),
@@ -270,6 +272,17 @@ def test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field(rec
         _tamper(out, "training/trainer.safetensors", save(changed if value is None else {**changed, start: value}))
         with pytest.raises(UserError, match=rf"000004/training/trainer\.safetensors: {message}"):
             restore(resolve(out, ("latest",)), trainer, made.objective)
+    moment, own = tensors[f"{WEIGHT}/exp_avg_sq"], next(name for name in tensors if name.startswith("objective/"))
+    for name, value, message in (
+        (f"{WEIGHT}/exp_avg_sq", moment.half(), "has numbers of type float16, but the model's are float32; restore"),
+        (f"{WEIGHT}/exp_avg_sq", moment.long(), "has numbers of type int64, but the model's are float32; restore"),
+        *((f"{WEIGHT}/exp_avg_sq", moment.clone().fill_(bad), "NaN or infinite; restore") for bad in (inf, nan)),
+        (own, torch.full_like(tensors[own], nan), "NaN or infinite; restore"),
+    ):
+        _tamper(out, "training/trainer.safetensors", save({**tensors, name: value}))
+        with pytest.raises(UserError, match=rf"trainer\.safetensors: {name}.*{message} the file or use another"):
+            restore(resolve(out, ("latest",)), trainer, made.objective)
+    _tamper(out, "training/trainer.safetensors", save({**tensors, "elsewhere": torch.zeros(1)}))
     with pytest.raises(UserError, match=r"trainer\.safetensors: elsewhere is 1"):
         Run(made, out, "resume")
 

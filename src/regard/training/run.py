@@ -18,7 +18,7 @@ import torch
 
 from regard.checkpoint import Existing, format_of, read_pointer, resolve, set_pointer
 from regard.config import Kinds
-from regard.data.run_files import located, read_elsewhere, run_files, unchanged_files
+from regard.data.run_files import located, packed_digests, read_elsewhere, run_files, unchanged_files
 from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
@@ -126,10 +126,11 @@ class Run:
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         with unchanged_files(data):
+            digests = packed_digests(data) if files is None else {}
             self.prepared = prepare(
                 replace(recipe, data=data, plan=plan), before, init, kinds, report, ranks=ranks.count
             )
-            self._asked, self.files = asked, run_files(recipe.data) if files is None else files
+            self._asked, self.files = asked, run_files(recipe.data, digests) if files is None else files
         chosen = self.prepared.recipe  # with the settings of `init`
         # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has; a small file that
         # a model is fine-tuned on has smaller batches

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 HALF = ".*half"  # the names of temporary files and folders
+ASIDE = ".aside"  # the end of the name of a locked temporary folder
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 RESTORE = "restore the file or use another checkpoint"  # the end of a message about a damaged file
 
@@ -220,6 +221,45 @@ def discard(paths: Sequence[Path]) -> None:
         for path in paths:
             os.rename(path, aside / path.name)
         remove(aside)
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A new folder beside `path` to write in; it is removed afterwards, with those that killed processes have left.
+
+    It is locked inside the block: a folder that nobody has locked is of a process that has ended. Where the file system
+    has no locks, those of other processes stay.
+    """
+    while True:
+        folder = temporary_path(path).with_suffix(ASIDE)
+        with as_user_error(path):
+            folder.mkdir(parents=True)
+            handle = os.open(folder, os.O_RDONLY)
+        lock_file(handle)
+        if folder.exists():
+            break
+        os.close(handle)  # before it was locked, another process took it for one that was left
+    try:
+        yield folder
+        with _unlocked(folder) as free:
+            has_locks = not free
+        for other in path.parent.glob(f".{escape(path.name)}.*{ASIDE}") if has_locks else ():
+            with suppress(OSError), _unlocked(other) as free:
+                if free:
+                    remove(other)
+    finally:
+        os.close(handle)
+        remove(folder)
+
+
+@contextmanager
+def _unlocked(folder: Path) -> Iterator[bool]:
+    """Whether nobody has locked a folder; if so, it is locked inside the block."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW)
+    try:
+        yield lock_file(handle, wait=False)
+    finally:
+        os.close(handle)
 
 
 def remove_leftovers(path: Path) -> None:

@@ -24,7 +24,7 @@ from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.data.vector_files import write_vectors
 from regard.data.words import first_word, vocabulary
 from regard.errors import UserError, nearest
-from regard.file_io import as_user_error, check_finite, read_object, remove, temporary_path, write_file, write_json
+from regard.file_io import as_user_error, aside, check_finite, read_object, write_file, write_json
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
@@ -155,20 +155,19 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
             found = ", ".join(others[:LISTED]) + (", …" if len(others) > LISTED else "")
             raise UserError(f"{path}: has files that no export writes ({found}); move them, or give another name.")
     path = Path(os.path.abspath(path))
-    half, old = temporary_path(path), temporary_path(path)
-    with as_user_error(path):
-        half.mkdir(parents=True)
-    try:
-        yield half
+    with aside(path) as folder:
+        new, old = folder / "new", folder / "old"
         with as_user_error(path):
-            if os.path.lexists(path):
-                os.rename(path, old)
-            os.rename(half, path)
-    finally:
-        if os.path.lexists(old) and not os.path.lexists(path):
-            os.rename(old, path)
-        remove(old)
-        remove(half)
+            new.mkdir()
+        try:
+            yield new
+            with as_user_error(path):
+                if os.path.lexists(path):
+                    os.rename(path, old)
+                os.rename(new, path)
+        finally:
+            if os.path.lexists(old) and not os.path.lexists(path):
+                os.rename(old, path)
 
 
 def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> str:

@@ -42,6 +42,20 @@ def as_user_error(path: Path, cure: str = "choose a directory that you may write
         raise UserError(f"{path}: cannot be written: {error.strerror or error}; {cure}.") from error
 
 
+def named_path(path: str | Path) -> Path:
+    """A path that a user names, which need not be there; one that no file can have is refused, as is an empty one."""
+    if not str(path):
+        raise UserError('"": this path is empty; name a file or a directory (. is the current one).')
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, or with a character that no name may have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{str(path)[:60]!r}: cannot be used as a path ({reason}); check it.") from error
+    return Path(path)
+
+
 def temporary_path(path: Path) -> Path:
     """A path beside `path` with a random name, which no other process can have chosen or prepared."""
     return path.with_name(f".{path.name}.{os.urandom(8).hex()}.half")

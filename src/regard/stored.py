@@ -19,7 +19,7 @@ from regard.data.run_files import RunFiles, files_from_json, files_to_json
 from regard.data.spelled import field_kinds
 from regard.data.tokenizers import Tokenizer, check_vocab
 from regard.errors import UserError
-from regard.file_io import RESTORE, check_finite, finite_error, load_tensors, read_json, read_object
+from regard.file_io import RESTORE, check_finite, finite_error, load_tensors, named_path, read_json, read_object
 from regard.layers.init import SkipInit, empty_weights
 from regard.migrations import IN_STATE, OF_MODEL, Own, migrated, renamed, stored_field
 from regard.migrations import MODEL as ROOT
@@ -161,7 +161,7 @@ def given_tokenizer(path: str) -> Tokenizer:
 
     The setting is `data.tokenizer`; a file is what `Tokenizer.save` wrote.
     """
-    folder = Path(os.path.expanduser(path))
+    folder = named_path(os.path.expanduser(path))
     if folder.is_file():
         return read_tokenizer(folder)
     if not folder.is_dir():

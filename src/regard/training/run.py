@@ -23,7 +23,7 @@ from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory, nearest
-from regard.file_io import append_line, check_finite
+from regard.file_io import append_line, check_finite, named_path
 from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
@@ -89,7 +89,7 @@ class Run:
         if existing not in (known := get_args(Existing)):
             raise UserError(f"existing={existing!r}: no such choice.{nearest(existing, known)}")
         self.kinds = kinds = with_kinds(kinds)
-        out, asked = Path(out), recipe
+        out, asked = named_path(out), recipe
         check_folder(out, existing)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read

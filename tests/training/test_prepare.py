@@ -210,6 +210,7 @@ def test_a_validation_set_of_one_example_is_a_warning(recipe, tmp_path, running)
     model = RecurrentLmConfig(width=8)
     for name, few in (("one", True), ("more", False)):
         paths = {"train": str(tmp_path / "more"), "valid": str(tmp_path / name)}
-        given = recipe() if not running else replace(recipe(), model=model, metrics=("perplexity",), data=Book(window=16))
+        book = replace(recipe(), model=model, metrics=("perplexity",), data=Book(window=16))
+        given = book if running else recipe()
         found = prepare(replace(given, data=replace(given.data, **paths))).warnings
         assert any("the validation set has 1 example, too few to select" in one for one in found) == few

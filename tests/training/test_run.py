@@ -9,7 +9,9 @@ import re
 import signal
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf, nan
 from pathlib import Path
 from shutil import copytree
@@ -662,6 +664,32 @@ def test_a_kill_between_the_line_of_an_evaluation_and_its_save_leaves_one_line(r
     assert read_pointer(out, "latest") == "000004"
     list(Run(recipe(), out, "resume"))
     assert [line["step"] for line in _lines(out) if line["kind"] == "valid"] == [4, 8]
+
+
+def _write_until(write, deadly, calls, *given):
+    calls.append(given)
+    if len(calls) >= deadly:
+        raise SystemExit  # after which nothing is written, as after a kill
+    return write(*given)
+
+
+def test_a_kill_before_each_write_of_a_resumed_run_leaves_each_line_once(recipe, tmp_path, monkeypatch):
+    made, begun, writes = recipe("plan.steps=2", "plan.evaluate=2", "plan.log=1"), tmp_path / "begun", 0
+    events = iter(Run(made, begun))
+    next(event for event in events if isinstance(event, Progress) and event.step == 2)
+    events.close()  # saved and not evaluated
+    for deadly in range(1, 99):
+        out, calls = copytree(begun, tmp_path / f"run-{deadly}"), []
+        with monkeypatch.context() as patch, suppress(SystemExit):
+            for home, name in ((os, "rename"), (os, "replace"), (sys.modules["regard.training.run"], "append_line")):
+                patch.setattr(home, name, partial(_write_until, getattr(home, name), deadly, calls))
+            list(Run(made, out, "resume"))
+            writes = len(calls)
+        list(Run(made, out, "resume"))
+        assert [(line["step"], line["kind"]) for line in _lines(out)] == [(1, "train"), (2, "train"), (2, "valid")]
+        if writes:
+            break
+    assert deadly == writes + 1 > 7
 
 
 @pytest.mark.parametrize("call", ["append_line", "save", "set_pointer"])

@@ -1550,8 +1550,8 @@ FAULTS = (
     Fault(
         "the state of a run may be evaluated later than it is saved",
         "read_state",
-        "_whole(found['evaluated']) and found['evaluated'] <= step",
-        "_whole(found['evaluated'])",
+        "is_whole(found['evaluated']) and found['evaluated'] <= step",
+        "is_whole(found['evaluated'])",
         "training/test_run.py::test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field",
     ),
     # -- texts for a terminal, verbs, files of others
@@ -2264,7 +2264,7 @@ FAULTS = (
     ),
     Fault(
         "a number of float64 that is infinite in the model is finite",
-        "check_finite",
+        "finite_error",
         "tensor.float()",
         "tensor",
         "verbs/test_unsafe_models.py",

@@ -1,6 +1,17 @@
 """What error messages have in common."""
 
-from regard.errors import LONGEST, LONGEST_WORD, NAMED, nearest, shorten
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.config import override
+from regard.errors import LONGEST, LONGEST_WORD, NAMED, UserError, nearest, shorten
+from regard.recipes import KINDS, find_recipe
+from regard.stored import given_tokenizer
+from regard.training.run import Run
+from regard.training.warm_start import warm_start_from
 
 
 def test_a_name_that_shares_more_than_half_of_its_letters_is_suggested() -> None:
@@ -28,3 +39,25 @@ def test_a_long_value_loses_its_middle_and_the_cure_stays() -> None:
     assert shorten(f"model.{'x' * 3000}=1: no such setting.") == f"model.{'x' * 114}…{'x' * 117}=1: no such setting."
     long = shorten(f"first {'many words ' * 300}; give fewer.")
     assert (len(long), long[:6], long[-11:]) == (LONGEST + 1, "first ", "give fewer.")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("", "this path is empty"), ("a" * 5000, "File name too long"), ("a\0b", "embedded null")],
+)
+def test_a_path_that_no_file_can_have_is_refused_at_every_entrance(tmp_path: Path, path: str, message: str) -> None:
+    recipe = find_recipe("hello")
+    model = regard.Loaded(tmp_path, torch.nn.Identity(), torch.device("cpu"))
+    for entrance in (
+        regard.load,
+        warm_start_from,
+        given_tokenizer,
+        lambda path: Run(recipe, path),
+        lambda path: regard.export(model, path),
+        lambda path: regard.export(path, tmp_path / "out"),
+    ):
+        with pytest.raises(UserError, match=message):
+            entrance(path)
+    if path:  # an empty one is no path: the setting is not given
+        with pytest.raises(UserError):
+            Run(override(find_recipe("classify"), [f"data.train={path}"], KINDS), tmp_path / "run")

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 HALF = ".*half"  # the names of temporary files and folders
+ASIDE = ".aside"  # the end of the name of a locked temporary folder
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 RESTORE = "restore the file or use another checkpoint"  # the end of a message about a damaged file
 
@@ -38,6 +40,20 @@ def as_user_error(path: Path, cure: str = "choose a directory that you may write
     except OSError as error:
         cure = "free some space" if error.errno in FULL else cure
         raise UserError(f"{path}: cannot be written: {error.strerror or error}; {cure}.") from error
+
+
+def named_path(path: str | Path) -> Path:
+    """A path that a user names, which need not be there; one that no file can have is refused, as is an empty one."""
+    if not str(path):
+        raise UserError('"": this path is empty; name a file or a directory (. is the current one).')
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, or with a character that no name may have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{str(path)[:60]!r}: cannot be used as a path ({reason}); check it.") from error
+    return Path(path)
 
 
 def temporary_path(path: Path) -> Path:
@@ -147,6 +163,16 @@ def read_object(path: Path) -> dict[str, Any]:
     return found
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value of a JSON file is a whole number that is not negative."""
+    return type(value) is int and value >= 0
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a JSON file is a number: neither NaN nor infinite."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
 def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: Mapping[str, str] | None = None) -> None:
     """Replace a safetensors file atomically. Tensors that share storage are written as separate copies.
 
@@ -184,6 +210,12 @@ def check_finite(
     tensors: "Mapping[str, Tensor]", path: object, cure: str = "use another checkpoint, such as an earlier step"
 ) -> None:
     """Raise ``UserError`` with the name of the first tensor that has NaN or an infinite number."""
+    if wrong := finite_error(tensors):
+        raise UserError(f"{path}: {wrong}; {cure}.")
+
+
+def finite_error(tensors: "Mapping[str, Tensor]") -> str | None:
+    """The first tensor that has NaN or an infinite number, as text for an error; None if there is none."""
     import torch
 
     for name, tensor in tensors.items():
@@ -191,8 +223,8 @@ def check_finite(
         if tensor.is_floating_point() and not tensor.sum(dtype=torch.float32).isfinite():
             bad = int((~tensor.float().isfinite()).sum())  # as in the model: 1e300 of float64 is infinite there
             if bad:
-                found = f"{bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
-                raise UserError(f"{path}: {name}: {found}; {cure}.")
+                return f"{name}: {bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
+    return None
 
 
 def discard(paths: Sequence[Path]) -> None:
@@ -203,6 +235,45 @@ def discard(paths: Sequence[Path]) -> None:
         for path in paths:
             os.rename(path, aside / path.name)
         remove(aside)
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A new folder beside `path` to write in; it is removed afterwards, with those that killed processes have left.
+
+    It is locked inside the block: a folder that nobody has locked is of a process that has ended. Where the file system
+    has no locks, those of other processes stay.
+    """
+    while True:
+        folder = temporary_path(path).with_suffix(ASIDE)
+        with as_user_error(path):
+            folder.mkdir(parents=True)
+            handle = os.open(folder, os.O_RDONLY)
+        lock_file(handle)
+        if folder.exists():
+            break
+        os.close(handle)  # before it was locked, another process took it for one that was left
+    try:
+        yield folder
+        with _unlocked(folder) as free:
+            has_locks = not free
+        for other in path.parent.glob(f".{escape(path.name)}.*{ASIDE}") if has_locks else ():
+            with suppress(OSError), _unlocked(other) as free:
+                if free:
+                    remove(other)
+    finally:
+        os.close(handle)
+        remove(folder)
+
+
+@contextmanager
+def _unlocked(folder: Path) -> Iterator[bool]:
+    """Whether nobody has locked a folder; if so, it is locked inside the block."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW)
+    try:
+        yield lock_file(handle, wait=False)
+    finally:
+        os.close(handle)
 
 
 def remove_leftovers(path: Path) -> None:

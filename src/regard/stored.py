@@ -19,7 +19,7 @@ from regard.data.run_files import RunFiles, files_from_json, files_to_json
 from regard.data.spelled import field_kinds
 from regard.data.tokenizers import Tokenizer, check_vocab
 from regard.errors import UserError
-from regard.file_io import RESTORE, check_finite, load_tensors, read_json, read_object
+from regard.file_io import RESTORE, check_finite, finite_error, load_tensors, named_path, read_json, read_object
 from regard.layers.init import SkipInit, empty_weights
 from regard.migrations import IN_STATE, OF_MODEL, Own, migrated, renamed, stored_field
 from regard.migrations import MODEL as ROOT
@@ -161,7 +161,7 @@ def given_tokenizer(path: str) -> Tokenizer:
 
     The setting is `data.tokenizer`; a file is what `Tokenizer.save` wrote.
     """
-    folder = Path(os.path.expanduser(path))
+    folder = named_path(os.path.expanduser(path))
     if folder.is_file():
         return read_tokenizer(folder)
     if not folder.is_dir():
@@ -238,6 +238,20 @@ def shape_error(found: Mapping[str, torch.Size], expected: Mapping[str, torch.Si
     return None
 
 
+def tensor_error(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
+    """The first tensor that is missing, extra, of another shape or type, or not finite, as text for an error."""
+    if wrong := shape_error(_shapes(found), _shapes(expected)):
+        return wrong
+    for name, wanted in expected.items():
+        if found[name].dtype != wanted.dtype:
+            return f"{name} {_other_type(found[name], wanted)}"
+    return finite_error(found)
+
+
+def _other_type(found: Tensor, wanted: Tensor) -> str:
+    return f"has numbers of type {found.dtype}, but the model's are {wanted.dtype}".replace("torch.", "")
+
+
 def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:
     """Raise a UserError unless a file has exactly the expected names and shapes, and finite numbers."""
     if wrong := shape_error(_shapes(found), _shapes(expected)):
@@ -245,8 +259,7 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
     for name, wanted in expected.items():
         tensor = found[name]
         if wanted.is_floating_point() != tensor.is_floating_point():
-            kinds = f"has numbers of type {tensor.dtype}, but the model's are {wanted.dtype}".replace("torch.", "")
-            raise UserError(f"{path}: {name} {kinds}; {RESTORE}.")
+            raise UserError(f"{path}: {name} {_other_type(tensor, wanted)}; {RESTORE}.")
         if not wanted.is_floating_point() and tensor.numel() and int(tensor.min()) < 0:
             raise UserError(f"{path}: {name} has negative counts; {RESTORE}.")
     check_finite(found, path)

@@ -187,6 +187,16 @@ def test_a_log_with_damaged_lines_is_read(regard: Regard, trained: Path, tmp_pat
     assert json.loads(regard("show", run, "--json").out) == whole
 
 
+@pytest.mark.parametrize("value", ['{"a": 1}', '"low"', "[1, 2]", "1e999"])
+def test_a_score_that_is_no_number_is_not_shown(regard: Regard, trained: Path, tmp_path: Path, value: str) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    for kind in ("valid", "train"):
+        log = f'{{"kind": "{kind}", "step": 9, "seconds": 1, "loss": {value}}}\n'
+        (run / "metrics.jsonl").write_text(log)
+        assert regard("show", run).code == 0
+        assert json.loads(regard("show", run, "--json").out)["scores"] == {}
+
+
 def test_options_that_would_be_ignored_are_refused(regard: Regard) -> None:
     assert "--schedule and --json: " in regard("show", "dates", "--schedule", "--json").err
     for options in (["--schedule"], ["--example"], ["--out", "page.html"]):

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers as rust
+from tokenizers import models
 
 from regard import embed, load
 from regard.cli import lines
 from regard.data import files
 from regard.data.files import iterate_lines, opened, read_text
+from regard.data.public_tokenizers import read_tokenizers
 from regard.data.public_vocab import names_by_id
 from regard.data.streams import Book
 from regard.data.tokenizers import Tokenizer, train_tokenizer
@@ -120,6 +123,58 @@ def test_ids_far_beyond_a_vocabulary(vocab: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="the ids of its"):
         names_by_id(vocab)
     assert names_by_id({"a": 3}) == ["", "", "", "a"]
+
+
+@pytest.mark.parametrize("number", [2_000_000, 2**31])
+def test_an_id_far_beyond_a_saved_vocabulary(tmp_path: Path, number: int) -> None:
+    """The library writes a place for every id up to the last one: at 2**31 it would end the process."""
+    path = tmp_path / "tokenizer.json"
+    train_tokenizer("word", ["ab ba abc"], 20).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["vocab"]["abc"] = number
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=f"tokenizer.json: .*it has 7 tokens, but ids up to {number:,}"):
+        Tokenizer.load(path)
+    with pytest.raises(UserError, match=f"it has 7 tokens, but ids up to {number:,}"):
+        read_tokenizers(tmp_path, {"model_type": "gpt2"})  # such a file in a public directory is an exported tokenizer
+
+
+@pytest.mark.parametrize("number", [2_000_000, 2**31])
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json"])
+def test_an_id_far_beyond_a_public_vocabulary(tmp_path: Path, name: str, number: int) -> None:
+    content = json.loads(rust.Tokenizer(models.BPE({"a": 0, "b": 1}, [])).to_str())
+    vocab = content["model"]["vocab"]
+    vocab["b"] = number
+    (tmp_path / name).write_text(json.dumps(content if name == "tokenizer.json" else vocab))
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(UserError, match=rf"{name}: damaged.*the ids of its 2 tokens reach from 0 to {number}"):
+        read_tokenizers(tmp_path, {"model_type": "gpt2"})
+
+
+def test_ids_of_added_tokens_take_no_memory(tmp_path: Path) -> None:
+    """Added tokens get the next free ids; those in the files only order them."""
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"x": 2**40, "y": 10**30}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": {2**31: {"content": "q"}}}))
+    assert read_tokenizers(tmp_path, {"model_type": "bert"})[1].encode("a q x y") == [5, 6, 7, 8]
+
+
+def test_a_million_sentinels(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(b"\n\3\n\1a" * 3)  # three pieces
+    (tmp_path / "tokenizer_config.json").write_text('{"extra_ids": 1000000}')
+    with pytest.raises(UserError, match=r"spiece\.model: damaged.*extra_ids is 1,000,000"):
+        read_tokenizers(tmp_path, {"model_type": "t5"})
+
+
+@pytest.mark.parametrize("model", [models.Unigram([("a", -1.0)], None), models.WordLevel({"a": 0}, unk_token="?")])
+def test_a_vocabulary_without_an_unknown_token(tmp_path: Path, model: models.Model) -> None:
+    (tmp_path / "tokenizer.json").write_text(rust.Tokenizer(model).to_str())
+    tokenizer = read_tokenizers(tmp_path, {"model_type": "gpt2"})[1]
+    assert tokenizer.encode("a") == [0]
+    refused = "'b': the tokenizer cannot encode this text .*; remove what its vocabulary does not have"
+    for read in (tokenizer.encode, tokenizer.unknown, lambda text: tokenizer.offsets(["a", text, "c"])):
+        with pytest.raises(UserError, match=refused):
+            read("b")
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,19 @@ def test_an_update_is_adagrad_on_half_the_loss(sentences: Sentences) -> None:
             torch.testing.assert_close(weight.detach(), wanted)
 
 
+def test_a_state_that_does_not_fit_is_refused(sentences: Sentences) -> None:
+    model = GloveConfig(vocab=11, width=3).build()
+    trainer = GloveTrainer(GloveSquares(), model, sentences, Plan(steps=1), lambda steps: 0.05)
+    state = trainer.state()
+    first, squares = next(iter(state.items()))
+    other = "it is absent, or of another shape or type"
+    bad = torch.full_like(squares, torch.inf)
+    for value, message in ((squares[:1], other), (squares.long(), other), (bad, "are NaN or infinite")):
+        with pytest.raises(UserError, match=f"{first}: .*{message}"):
+            trainer.restore({**state, first: value}, 1)
+    trainer.restore(state, 1)
+
+
 def glove(folder: Path, *settings: str) -> Recipe:
     random = np.random.default_rng(0)
     words = [[f"{name}{number}" for number in range(9)] for name in ("sea", "sky")]

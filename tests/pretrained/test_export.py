@@ -15,7 +15,7 @@ import torch
 from references import CASES, Case, build
 
 import regard
-from regard import Penalty
+from regard import Penalty, file_io
 from regard.checkpoint import save_step, set_pointer
 from regard.config import to_json
 from regard.data.fields import InputText, LabelField, TargetText
@@ -25,7 +25,7 @@ from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer, train_tokenizer
 from regard.errors import UserError
-from regard.file_io import load_tensors, save_tensors, write_json
+from regard.file_io import aside, load_tensors, save_tensors, write_json
 from regard.heads import ClassHeadConfig
 from regard.models import BertConfig, GptConfig, HeadedConfig, ModelConfig, TransformerConfig
 from regard.objectives import Classification, MaskedTokens, TeacherForcing
@@ -519,6 +519,48 @@ def test_an_existing_directory_is_kept_without_overwrite(
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
     with pytest.raises(UserError, match=r"--to onnx .in Python: to.: no such tool"):
         regard.export(model, out, to="onnx")
+
+
+def test_an_export_removes_what_a_killed_one_has_left_and_nothing_that_is_written(
+    translator: Callable[..., regard.Loaded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, out = translator(), tmp_path / "out"
+    regard.export(model, out)
+    if (child := os.fork()) == 0:
+        os.rename = lambda old, new: os._exit(9)  # type: ignore[assignment]
+        regard.export(model, out, overwrite=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    (left,) = tmp_path.glob(".out.*")
+    others = [tmp_path / ".out.notes", tmp_path / ".out.x.aside", tmp_path / ".outer.x.aside"]
+    for other in others[:2]:
+        other.write_text("")
+    others[2].mkdir()
+    with aside(out) as written:
+        regard.export(model, out, overwrite=True)
+        assert written.is_dir()
+        assert not left.exists()
+        monkeypatch.setattr(file_io, "lock_file", lambda handle, wait=True: True)  # a file system without locks
+        regard.export(model, out, overwrite=True)
+        assert written.is_dir()
+    assert {*tmp_path.glob(".out*")} == {*others}
+
+
+def test_a_folder_that_was_taken_for_a_leftover_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_file, made = file_io.lock_file, list[Path]()
+
+    def lock(handle: int, wait: bool = True) -> bool:
+        made.extend(tmp_path.iterdir())
+        if len(made) == 1:
+            made[0].rmdir()
+        return lock_file(handle, wait)
+
+    monkeypatch.setattr(file_io, "lock_file", lock)
+    with aside(tmp_path / "out") as folder:
+        assert folder.is_dir()
+        assert folder != made[0]
 
 
 @pytest.mark.parametrize("name", ["mine", "notes/mine", "target/mine", "vocab.json/mine"])

@@ -172,11 +172,18 @@ def test_a_damaged_state_is_refused(straight: Path, recipe: Recipe, tmp_path: Pa
     run = Run(recipe, tmp_path / "run")
     state = load_tensors(straight / LAST / "training/trainer.safetensors")
     for name, message in (
-        ("trigger/averaged", "trigger: not the state of plan.optimizer=asgd"),
+        ("trigger/averaged", "trigger/averaged: not the state of plan.optimizer=asgd"),
         ("optimizer/model.embedding.weight/mean", "optimizer/model.embedding.weight/mean is absent"),
     ):
         with pytest.raises(UserError, match=message):
             run.trainer.restore({key: value for key, value in state.items() if key != name}, 12)
+    for name, value, message in (
+        ("trigger/averaged", torch.tensor(float("nan")), "trigger/averaged: not the state of plan.optimizer=asgd"),
+        ("trigger/losses", torch.tensor([1]), "trigger/losses: not the state of plan.optimizer=asgd"),
+        ("optimizer/model.embedding.weight/mean", None, "embedding.weight/mean: .* are NaN or infinite"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run.trainer.restore({**state, name: state[name] / 0 if value is None else value}, 12)
 
 
 def test_the_plan_chooses_it_and_checks_its_settings() -> None:

@@ -53,6 +53,10 @@ def test_a_run_resumes_with_its_carried_states(running, tmp_path, model):
         other = {name: value for name, value in _files(tmp_path / "stopped")[1].items() if name != "lanes/1/0"}
         with pytest.raises(UserError, match=rf"lanes/1/0 is {found}, but the model carries"):
             run.trainer.restore(other if changed is None else {**other, "lanes/1/0": changed}, 20)
+    lane = saved["lanes/1/0"]
+    for changed, found in ((lane * float("nan"), ": .* NaN or infinite"), (lane.long(), " has numbers of type int64")):
+        with pytest.raises(UserError, match=f"lanes/1/0{found}"):
+            run.trainer.restore({**saved, "lanes/1/0": changed}, 20)
     # A state that is not restored makes a difference.
     run = Run(recipe, tmp_path / "other")
     for event in run:

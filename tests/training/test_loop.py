@@ -17,7 +17,7 @@ from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
 from regard.training.loop import GradientTrainer, require_finite
-from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, state_shapes
+from regard.training.optim import build_optimizer, empty_state, optimizer_state, rate_at, restore_optimizer
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
 PLAN = Plan(steps=3, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd", clip=0.0)
@@ -399,12 +399,14 @@ def test_the_state_of_an_optimiser_has_every_weight_that_it_could_have_changed(n
 
     plan = Plan(optimizer=name)
     module, optimizer = made()
-    assert optimizer_state(optimizer, module) == state_shapes(optimizer, module, plan, 0, ()) == {}
+    assert optimizer_state(optimizer, module) == empty_state(optimizer, module, plan, 0, ()) == {}
     module["used"](torch.ones(1, 3)).sum().backward()
     optimizer.step()
     state = optimizer_state(optimizer, module)
     assert {"unused.weight/unused", "unused.bias/unused"} < state.keys()
-    assert {name: value.shape for name, value in state.items()} == state_shapes(optimizer, module, plan, 1, state)
+    empty = empty_state(optimizer, module, plan, 1, state)
+    kinds, expected = ({name: (one.shape, one.dtype) for name, one in each.items()} for each in (state, empty))
+    assert kinds == expected
     other, again = made()
     restore_optimizer(again, other, state)
     assert optimizer_state(again, other).keys() == state.keys()

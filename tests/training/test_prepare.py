@@ -7,10 +7,10 @@ import pytest
 
 from encoded import MASKED_LINES
 from regard.config import override
-from regard.data.streams import Windows
+from regard.data.streams import Book, Windows
 from regard.data.tokenizers import EOS, train_tokenizer
 from regard.errors import UserError
-from regard.models import BertConfig, GptConfig, LstmnConfig, TransformerConfig
+from regard.models import BertConfig, GptConfig, LstmnConfig, RecurrentLmConfig, TransformerConfig
 from regard.recipes import KINDS, Recipe, find_recipe
 from regard.training.prepare import prepare
 from regard.training.run import Run
@@ -200,3 +200,17 @@ def test_examples_leave_room_for_their_marks(tmp_path: Path) -> None:
     spoken = prepare(made("text", *chars, "model=gpt", *SMALL)).batches
     filled = prepare(made("pretrain", *MASKED_LINES, *chars, *SMALL)).batches
     assert [spoken.dropped, filled.dropped] == [8, 9]  # of 32 places the beginning takes one; begin and end take two
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_validation_set_of_one_example_is_a_warning(recipe, tmp_path, running):
+    """Of running text, an example has up to 2,000 characters: two of them are enough."""
+    (tmp_path / "one").write_text("ab\tba\n")
+    (tmp_path / "more").write_text("ab\tba\n" * 900)
+    model = RecurrentLmConfig(width=8)
+    for name, few in (("one", True), ("more", False)):
+        paths = {"train": str(tmp_path / "more"), "valid": str(tmp_path / name)}
+        book = replace(recipe(), model=model, metrics=("perplexity",), data=Book(window=16))
+        given = book if running else recipe()
+        found = prepare(replace(given, data=replace(given.data, **paths))).warnings
+        assert any("the validation set has 1 example, too few to select" in one for one in found) == few

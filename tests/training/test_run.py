@@ -9,7 +9,10 @@ import re
 import signal
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from math import inf, nan
 from pathlib import Path
 from shutil import copytree
 
@@ -238,7 +241,8 @@ UNFIT = [  # the start of a name, the tensor in its place, the message
     (f"{WEIGHT}/exp_avg", None, f"{WEIGHT}/exp_avg is absent"),
     (f"{WEIGHT}/exp_avg", torch.zeros(3), f"{WEIGHT}/exp_avg is 3, but the model's is"),
     (f"{WEIGHT}/step", torch.tensor(-5.0), f"{WEIGHT}/step is -5, but the run has 4 steps"),
-    (f"{WEIGHT}/step", torch.tensor(float("nan")), f"{WEIGHT}/step is nan, but the run has 4 steps"),
+    (f"{WEIGHT}/step", torch.tensor(float("nan")), f"{WEIGHT}/step: 1 of its 1 numbers are NaN"),
+    (f"{WEIGHT}/step", torch.tensor(4), f"{WEIGHT}/step has numbers of type int64, but the model's are float32"),
     (
         "optimizer/model.other/step",
         torch.tensor(1.0),
@@ -270,6 +274,17 @@ def test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field(rec
         _tamper(out, "training/trainer.safetensors", save(changed if value is None else {**changed, start: value}))
         with pytest.raises(UserError, match=rf"000004/training/trainer\.safetensors: {message}"):
             restore(resolve(out, ("latest",)), trainer, made.objective)
+    moment, own = tensors[f"{WEIGHT}/exp_avg_sq"], next(name for name in tensors if name.startswith("objective/"))
+    for name, value, message in (
+        (f"{WEIGHT}/exp_avg_sq", moment.half(), "has numbers of type float16, but the model's are float32; restore"),
+        (f"{WEIGHT}/exp_avg_sq", moment.long(), "has numbers of type int64, but the model's are float32; restore"),
+        *((f"{WEIGHT}/exp_avg_sq", moment.clone().fill_(bad), "NaN or infinite; restore") for bad in (inf, nan)),
+        (own, torch.full_like(tensors[own], nan), "NaN or infinite; restore"),
+    ):
+        _tamper(out, "training/trainer.safetensors", save({**tensors, name: value}))
+        with pytest.raises(UserError, match=rf"trainer\.safetensors: {name}.*{message} the file or use another"):
+            restore(resolve(out, ("latest",)), trainer, made.objective)
+    _tamper(out, "training/trainer.safetensors", save({**tensors, "elsewhere": torch.zeros(1)}))
     with pytest.raises(UserError, match=r"trainer\.safetensors: elsewhere is 1"):
         Run(made, out, "resume")
 
@@ -649,6 +664,32 @@ def test_a_kill_between_the_line_of_an_evaluation_and_its_save_leaves_one_line(r
     assert read_pointer(out, "latest") == "000004"
     list(Run(recipe(), out, "resume"))
     assert [line["step"] for line in _lines(out) if line["kind"] == "valid"] == [4, 8]
+
+
+def _write_until(write, deadly, calls, *given):
+    calls.append(given)
+    if len(calls) >= deadly:
+        raise SystemExit  # after which nothing is written, as after a kill
+    return write(*given)
+
+
+def test_a_kill_before_each_write_of_a_resumed_run_leaves_each_line_once(recipe, tmp_path, monkeypatch):
+    made, begun, writes = recipe("plan.steps=2", "plan.evaluate=2", "plan.log=1"), tmp_path / "begun", 0
+    events = iter(Run(made, begun))
+    next(event for event in events if isinstance(event, Progress) and event.step == 2)
+    events.close()  # saved and not evaluated
+    for deadly in range(1, 99):
+        out, calls = copytree(begun, tmp_path / f"run-{deadly}"), []
+        with monkeypatch.context() as patch, suppress(SystemExit):
+            for home, name in ((os, "rename"), (os, "replace"), (sys.modules["regard.training.run"], "append_line")):
+                patch.setattr(home, name, partial(_write_until, getattr(home, name), deadly, calls))
+            list(Run(made, out, "resume"))
+            writes = len(calls)
+        list(Run(made, out, "resume"))
+        assert [(line["step"], line["kind"]) for line in _lines(out)] == [(1, "train"), (2, "train"), (2, "valid")]
+        if writes:
+            break
+    assert deadly == writes + 1 > 7
 
 
 @pytest.mark.parametrize("call", ["append_line", "save", "set_pointer"])

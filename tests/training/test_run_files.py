@@ -215,6 +215,26 @@ def test_settings_that_are_no_files_have_no_digest():
     assert run_files(Pairs()) == {}
 
 
+def test_a_packed_file_that_grows_without_measure_is_refused_before_it_is_prepared(here, monkeypatch):
+    with gzip.open("bomb.tsv.gz", "wb") as file:
+        file.write(b"ab\tba\n" * 100_000)
+    Path("bomb.tsv.gz").write_bytes(20 * Path("bomb.tsv.gz").read_bytes())  # 20 parts, of which each could be read
+    monkeypatch.setattr(sys.modules["regard.data.files"], "MOST_UNPACKED", 2**20)
+    monkeypatch.setattr(sys.modules["regard.training.run"], "prepare", lambda *given, **named: pytest.fail("prepared"))
+    with pytest.raises(UserError, match=r"bomb\.tsv\.gz: unpacks to more than"):
+        Run(replace(here, data=replace(here.data, train="bomb.tsv.gz")), "bomb")
+
+
+def test_a_packed_file_is_read_once_for_its_digest(here, monkeypatch):
+    Path("pairs.tsv.gz").write_bytes(gzip.compress(Path("pairs.tsv").read_bytes()))
+    module, read = sys.modules["regard.data.run_files"], []
+    contents_sha256 = module.contents_sha256
+    monkeypatch.setattr(module, "contents_sha256", lambda path: read.append(path) or contents_sha256(path))
+    run = Run(replace(here, data=replace(here.data, train="pairs.tsv.gz")), "packed")
+    assert read == ["pairs.tsv.gz", "valid.tsv", "test.tsv"]
+    assert run.files["data.train"][0].sha256 == stored(Path("run")).files["data.train"][0].sha256
+
+
 def test_a_file_that_changes_while_it_is_read_is_refused(here, monkeypatch):
     module = sys.modules["regard.training.run"]
     prepare = module.prepare

@@ -1,6 +1,6 @@
 """Starting from a model that exists: what comes with its weights, what may be changed, and what is refused by name."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from regard.data.sources import Pairs
 from regard.data.streams import Book
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
-from regard.models import LstmnConfig, Seq2SeqConfig
+from regard.models import BertConfig, LstmnConfig, RecurrentLmConfig, Seq2SeqConfig, TransformerConfig
 from regard.recipes import KINDS, Plan, Recipe, find_recipe, find_task
 from regard.stored import stored_recipe
 from regard.training.estimate import estimate
@@ -44,6 +44,22 @@ def test_the_settings_of_the_model_and_its_tokenizers_come_with_the_weights(reci
     assert load(tmp_path / "second").module.config == given.config
     assert stored_recipe(tmp_path / "second").data == data  # what it is cut into, not what the recipe would say
     list(Run(None, tmp_path / "second", "resume"))
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "settings"),
+    [
+        ("pretrain", BertConfig(neighbours=True), ("model.neighbours=false", "model.mimetic=true", "model.initial=1")),
+        ("text2text", TransformerConfig(positions="t5", shared="all", copies=True), ("model.copies=false",)),
+        ("text", RecurrentLmConfig(chrono=5), ("model.chrono=9",)),
+    ],
+)
+@pytest.mark.parametrize("folder", [None, Path("public")])
+def test_settings_of_the_first_weights_may_be_others(name, config, settings, folder):
+    given = WarmStart(config, [train_tokenizer("char", ["ab"], 20)], folder=folder)
+    chosen, _ = warm_started(find_recipe(name), ["data.train=a.txt", *settings], given, "first")
+    changed = {setting.name for setting in fields(config)} & {one.partition("=")[0][6:] for one in settings}
+    assert {each for each in vars(config) if getattr(chosen.model, each) != getattr(config, each)} == changed
 
 
 def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, first):

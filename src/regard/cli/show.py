@@ -33,7 +33,7 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
 }
 EXAMPLES = 5
 PICTURED = 50_000  # training examples; of more, no example is pictured, since all would have to be encoded
-TIMES = ("step", "kind", "seconds", "training", "notes")  # of a line of metrics.jsonl, beside its scores
+TIMES = ("step", "kind", "seconds", "training")  # of a line of metrics.jsonl, beside its scores
 
 
 def show(
@@ -169,7 +169,7 @@ def _progress(run: Path, known: "Stored") -> dict[str, Any]:
     latest, best = (read_pointer(run, name) for name in ("latest", "best"))
     log = read_log(run)
     line = next((one for kind in ("valid", "train") for one in reversed(log) if one["kind"] == kind), {"kind": None})
-    names = ["loss"] if line["kind"] == "train" else [name for name in line if name not in TIMES]
+    names = [name for name in line if (name == "loss" if line["kind"] == "train" else name not in TIMES)]
     return {
         "run": run,
         "recipe": known.recipe.name,

@@ -22,6 +22,7 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import models, normalizers, pre_tokenizers
 
+from regard.data.tokenizers import MOST_SENTINELS, sentinel
 from regard.errors import UserError
 
 Files = Mapping[str, bytes]
@@ -67,7 +68,10 @@ def wordpiece(files: Files, settings: Settings) -> rust.Tokenizer:
 def t5(files: Files, settings: Settings) -> rust.Tokenizer:
     """The pieces of the file, then the sentinels of span corruption (Raffel et al. 2020, §3.1.4), last one first."""
     model = read_sentencepiece(files["spiece.model"])
-    sentinels = [f"<extra_id_{number}>" for number in range(settings.get("extra_ids", 100))]
+    count = settings.get("extra_ids", 100)
+    if count > MOST_SENTINELS:
+        raise ValueError(f"extra_ids is {count:,}")
+    sentinels = [sentinel(number) for number in range(count)]
     inner = _unigram(model, model.pieces + [(name, 0.0) for name in reversed(sentinels)], 2)
     inner.add_tokens([rust.AddedToken(name, special=True) for name in sentinels])
     return inner

@@ -25,6 +25,7 @@ from regard.data import public_builders as builders
 from regard.data.public_builders import BuildTokenizer, Files, Settings, marian_split_function, token_text
 from regard.data.public_vocab import PublicVocab, names_by_id, read_vocab
 from regard.data.tokenizers import (
+    MOST_SENTINELS,
     SPECIALS,
     EncodeFunction,
     SpecialTokens,
@@ -40,7 +41,6 @@ from regard.errors import UserError, nearest
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SETTINGS_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-MOST_SENTINELS = 1000  # more than any vocabulary has
 ADDED_TOKEN_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")  # options of an added token
 
 

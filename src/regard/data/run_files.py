@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regard.data.files import split_paths
+from regard.data.files import PACKED, split_paths
 from regard.data.tables import READ_BY_ENDING, ending
 from regard.data.text_files import contents_sha256
 from regard.errors import UserError
@@ -46,10 +46,24 @@ class RunFile:
 RunFiles = Mapping[str, tuple[RunFile, ...]]  # by the name of a setting, such as data.train
 
 
-def run_files(data: Any) -> dict[str, tuple[RunFile, ...]]:
-    """The files that data names by its settings. A setting whose value is no path of a file has none."""
+def run_files(data: Any, known: Mapping[str, str] = {}) -> dict[str, tuple[RunFile, ...]]:
+    """The files that data names by its settings; `known` has digests by path.
+
+    A setting whose value is no path of a file has none.
+    """
     given = {name: split_paths(value) for name, value in named_paths(data)}
-    return {name: tuple(map(_run_file, paths)) for name, paths in given.items() if all(map(_exists, paths))}
+    there = {name: paths for name, paths in given.items() if all(map(_exists, paths))}
+    return {name: tuple(_run_file(path, known.get(path)) for path in paths) for name, paths in there.items()}
+
+
+def packed_digests(data: Any) -> dict[str, str]:
+    """The digests of the packed files that data names, by path. They are for `run_files`, after the data is read.
+
+    A file that grows without measure is refused here, before anything is made of its first lines.
+    """
+    paths = [path for _, value in named_paths(data) for path in split_paths(value)]
+    packed = [path for path in paths if Path(path).suffix in PACKED and os.path.isfile(_absolute(path))]
+    return {path: contents_sha256(path) for path in packed}
 
 
 @contextmanager
@@ -69,8 +83,8 @@ def _file_states(data: Any) -> dict[str, tuple[int, ...]]:
     return {path: (state.st_mtime_ns, state.st_size, state.st_ino, state.st_dev) for path, state in found.items()}
 
 
-def _run_file(path: str) -> RunFile:
-    return RunFile(path, _absolute(path), "" if os.path.isdir(_absolute(path)) else contents_sha256(path))
+def _run_file(path: str, known: str | None) -> RunFile:
+    return RunFile(path, _absolute(path), "" if os.path.isdir(_absolute(path)) else known or contents_sha256(path))
 
 
 def _absolute(path: str) -> str:

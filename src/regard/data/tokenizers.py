@@ -113,6 +113,7 @@ KINDS: tuple[str, ...] = get_args(Tokens)
 WORDS = ("word", "word-eos", "word-lower")
 # Kinds of tokens for which a word in a text begins with a space, unless it is the first word.
 WITH_SPACE = ("char", "byte-bpe", "bytes")
+MOST_SENTINELS = 1000  # of a public vocabulary: more than any has
 LINE_END = "<eos>"  # that token, as in the vocabularies of PTB and WikiText
 
 # Sub-words do not contain both letters and punctuation, so that "house" and "house." share their pieces.
@@ -258,8 +259,9 @@ class Tokenizer:
     def parse(cls, text: str, path: str | Path) -> Tokenizer:
         """One of our tokenizers from the text that `serialize` returned; `path` is the file that has it."""
         try:
-            tokenizer = _from_rust(rust.Tokenizer.from_str(text))
-            tokenizer.encode("\ue000")  # a character that is not in its vocabulary
+            inner = rust.Tokenizer.from_str(text)
+            tokenizer = _from_rust(inner)
+            inner.encode("\ue000")  # a character that is not in its vocabulary
             return tokenizer
         except BaseException as error:
             if not is_damage(error):
@@ -332,9 +334,27 @@ def rust_encode_function(inner: rust.Tokenizer) -> EncodeFunction:
     """The encode function of a tokenizer of the `tokenizers` library."""
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in _encodings(inner.encode_batch_fast, texts)]
 
     return encode
+
+
+def _encodings(encode_batch: Any, texts: Sequence[str]) -> list[rust.Encoding]:
+    """The encodings of texts by a function of the `tokenizers` library.
+
+    A vocabulary without an unknown token refuses a text that has anything else; the error names the first such text.
+    """
+    try:
+        found: list[rust.Encoding] = encode_batch(list(texts), add_special_tokens=False)
+        return found
+    except BaseException as error:
+        if isinstance(error, MemoryError) or not is_damage(error):
+            raise
+        if len(texts) > 1:
+            for text in texts:
+                _encodings(encode_batch, [text])
+        cure = "remove what its vocabulary does not have, or use a tokenizer with an unknown token"
+        raise UserError(f"{texts[0][:60]!r}: the tokenizer cannot encode this text ({error}); {cure}.") from error
 
 
 def _character_encode_function(vocab: Mapping[str, int]) -> EncodeFunction:
@@ -350,7 +370,7 @@ def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
     """The unknown function of a tokenizer of the `tokenizers` library, which returns the place of each token."""
 
     def unknown(text: str, unk: int | None) -> list[str]:
-        encoding = inner.encode(text, add_special_tokens=False)
+        (encoding,) = _encodings(inner.encode_batch, [text])
         places = zip(encoding.ids, encoding.offsets)
         return [text[start:stop].strip() or text[start:stop] for token, (start, stop) in places if token == unk]
 
@@ -361,7 +381,7 @@ def rust_offsets_function(inner: rust.Tokenizer) -> OffsetsFunction:
     """The offsets function of a tokenizer of the `tokenizers` library."""
 
     def offsets(texts: Sequence[str]) -> list[Spans]:
-        found = inner.encode_batch(list(texts), add_special_tokens=False)
+        found = _encodings(inner.encode_batch, texts)
         return [_with_marks(text, encoding.offsets) for text, encoding in zip(texts, found)]
 
     return offsets
@@ -406,6 +426,8 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     """Our Tokenizer around one of the `tokenizers` library. Raises ValueError unless `train_tokenizer` made it."""
     vocab = inner.get_vocab()
     names = sorted(vocab, key=vocab.__getitem__)
+    if vocab[names[-1]] != len(names) - 1:  # first: the library has a place for every id up to the last in its JSON
+        raise ValueError(f"it has {len(names):,} tokens, but ids up to {vocab[names[-1]]:,}")
     pipeline, added = _pipeline(inner), list(inner.get_added_tokens_decoder())
     kind = next((kind for kind in KINDS if _pipeline(_untrained(kind)) == pipeline), None)
     if kind is None:
@@ -416,7 +438,7 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     sentinels = tuple(added[len(masks) :])
     ordered = added == list(range(first, first + len(added)))
     ordered &= [names[token] for token in sentinels] == [sentinel(number) for number in range(len(sentinels))]
-    if tuple(names[:first]) != specials or vocab[names[-1]] != len(names) - 1 or not ordered:
+    if tuple(names[:first]) != specials or not ordered:
         raise ValueError("its ids have another order")
     # The text of each token. Words and sub-words (not bytes) begin with a space; that of the first is removed.
     unknown = _surface("word" if kind in WORDS else "char", UNKNOWN)

@@ -14,6 +14,7 @@ from regard.data.batches import Batch
 from regard.data.cooccurrence import Cells, cooccurrences, most_cells
 from regard.data.words import Sentences
 from regard.errors import UserError
+from regard.file_io import finite_error
 from regard.models.word_vectors import Glove
 from regard.objectives.hogwild import Piece, PieceSums, SharedTrainer, check_workers
 from regard.objectives.objective import SCHEDULE, Objective, Rate, Sums
@@ -90,8 +91,10 @@ class GloveTrainer(SharedTrainer):
     def restore(self, state: Mapping[str, Tensor], step: int) -> None:
         for name, squares in zip(NAMES, self._squares):
             found = state.get(f"squares.{name}")
-            if found is None or found.shape != squares.shape:
-                raise UserError(f"squares.{name}: absent or of another shape; restore the file or start another run.")
+            if found is None or found.shape != squares.shape or found.dtype != squares.dtype:
+                raise UserError(f"squares.{name}: it is absent, or of another shape or type")
+            if wrong := finite_error({f"squares.{name}": found}):
+                raise UserError(wrong)
             squares.copy_(found)
 
     def span(self, step: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from regard.errors import UserError
+from regard.file_io import named_path
 
 HUB_PREFIX = "hf:"
 FILES = ["*.json", "*.safetensors", "*.model", "*.spm", "vocab.txt", "merges.txt", "*/vocab.txt", "*/merges.txt"]
@@ -17,7 +18,7 @@ def resolve_hub_path(path: str | Path, download: bool = False, allow_pickle: boo
     `allow_pickle`.
     """
     if not str(path).startswith(HUB_PREFIX):
-        return Path(path)
+        return named_path(path)
     name, _, revision = str(path).removeprefix(HUB_PREFIX).partition("@")
     try:
         from huggingface_hub import snapshot_download

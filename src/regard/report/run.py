@@ -264,7 +264,7 @@ def curves(runs: Mapping[str, Path], measures: Sequence[str], metrics: Metrics) 
     for kind, measure in (("train", "loss"), *(("valid", measure) for measure in measures)):
         lines = []
         for name, log in logs.items():
-            there = [one for one in log if one["kind"] == kind and isinstance(one.get(measure), int | float)]
+            there = [one for one in log if one["kind"] == kind and one.get(measure) is not None]
             lines.append(Line(name, [one["step"] for one in there], [one[measure] for one in there]))
         if any(line.xs for line in lines):
             title = find_metric(measure, metrics).title

@@ -5,7 +5,6 @@ A step has the model, and under `training/` what is needed to resume the run.
 
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -23,6 +22,8 @@ from regard.file_io import (
     RESTORE,
     as_user_error,
     discard,
+    is_number,
+    is_whole,
     lock_file,
     read_json,
     remove_leftovers,
@@ -314,29 +315,21 @@ def read_state(folder: Path) -> RunState:
         raise UserError(f"{path}: not the state of a run; {RESTORE}.")
     step, best = int(folder.name), found["best_step"]
     valid = {
-        "step": _whole(found["step"]) and found["step"] == step,
-        "evaluated": _whole(found["evaluated"]) and found["evaluated"] <= step,
-        "best": _number(found["best"]) if best is not None else found["best"] is None,
-        "best_loss": found["best_loss"] is None or (best is not None and _number(found["best_loss"])),
+        "step": is_whole(found["step"]) and found["step"] == step,
+        "evaluated": is_whole(found["evaluated"]) and found["evaluated"] <= step,
+        "best": is_number(found["best"]) if best is not None else found["best"] is None,
+        "best_loss": found["best_loss"] is None or (best is not None and is_number(found["best_loss"])),
         "best_step": best is None
-        or (_whole(best) and any((one / f"{best:06d}").is_dir() for one in folder.parents[:2])),
-        "waited": _whole(found["waited"]),
-        "seconds": _number(found["seconds"]) and found["seconds"] >= 0,
-        "evaluating": _number(found["evaluating"]) and found["evaluating"] >= 0,
-        "tuning": _number(found["tuning"]) and found["tuning"] >= 0,
+        or (is_whole(best) and any((one / f"{best:06d}").is_dir() for one in folder.parents[:2])),
+        "waited": is_whole(found["waited"]),
+        "seconds": is_number(found["seconds"]) and found["seconds"] >= 0,
+        "evaluating": is_number(found["evaluating"]) and found["evaluating"] >= 0,
+        "tuning": is_number(found["tuning"]) and found["tuning"] >= 0,
         "data": isinstance(found["data"], str),
-        "batches": _whole(found["batches"]) and found["batches"] >= 1,
+        "batches": is_whole(found["batches"]) and found["batches"] >= 1,
     }
     for name, fits in valid.items():
         if not fits:
             why = f"cannot be the state of a run at step {step}"
             raise UserError(f"{path}: {name}={found[name]!r:.40}: {why}; {RESTORE}.")
     return RunState(**found)
-
-
-def _whole(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # neither NaN nor infinite

@@ -16,11 +16,12 @@ from regard.data.batches import Batch
 from regard.decode.state import DelayedFlag
 from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
+from regard.file_io import finite_error
 from regard.layers.transformer import Block
 from regard.objectives.objective import LossModule, Objective, Step
 from regard.pretrained.weight_table import format_shape
 from regard.recipes import Plan
-from regard.stored import shape_error
+from regard.stored import tensor_error
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
 from regard.training.optim import (
@@ -28,12 +29,12 @@ from regard.training.optim import (
     AveragedSgd,
     build_optimizer,
     by_first_names,
+    empty_state,
     optimizer_state,
     place_in_schedule,
     rate_at,
     restore_optimizer,
     set_rate,
-    state_shapes,
     unfreeze,
 )
 from regard.training.parallel import ALONE, Ranks
@@ -115,14 +116,13 @@ class GradientTrainer:
         own, optimizer = self.loss_module.own, by_first_names(optimizer, self.loss_module)
         if isinstance(self.optimizer, AveragedSgd):
             self.optimizer.restore_trigger(state)
-        shapes = state_shapes(self.optimizer, self.loss_module, self._plan, step, optimizer)
-        own_shapes = {} if own is None else {name: value.shape for name, value in own.state_dict().items()}
-        expected = {f"optimizer/{name}": shape for name, shape in shapes.items()}
-        expected |= {f"{OWN}{name}": shape for name, shape in own_shapes.items()}
+        empty = empty_state(self.optimizer, self.loss_module, self._plan, step, optimizer)
+        expected = {f"optimizer/{name}": value for name, value in empty.items()}
+        expected |= {} if own is None else {f"{OWN}{name}": value for name, value in own.state_dict().items()}
         apart = ("optimizer/", "lanes/", f"{TRIGGER}/")
-        found = {name: value.shape for name, value in state.items() if not name.startswith(apart)}
-        found |= {f"optimizer/{name}": value.shape for name, value in optimizer.items()}
-        if wrong := shape_error(found, expected):
+        found = {name: value for name, value in state.items() if not name.startswith(apart)}
+        found |= {f"optimizer/{name}": value for name, value in optimizer.items()}
+        if wrong := tensor_error(found, expected):
             raise UserError(wrong)
         for name, value in optimizer.items():
             if name.endswith("/step") and not 1 <= float(value) <= step:
@@ -134,6 +134,8 @@ class GradientTrainer:
             self._restore_lanes(lanes)
 
     def _restore_lanes(self, found: Mapping[str, Tensor]) -> None:
+        if wrong := finite_error({f"lanes/{name}": value for name, value in found.items()}):
+            raise UserError(wrong)
         model: Any = self.model
         empty, device = model.start_segments(1), next(model.parameters()).device
         for lane in self._ranks.lanes(self._plan.accumulate):
@@ -143,6 +145,9 @@ class GradientTrainer:
                 if value is None or value.dim() != like.dim() or value.shape[-1] != like.shape[-1]:
                     have = format_shape(None if value is None else value.shape)
                     raise UserError(f"lanes/{lane}/{at} is {have}, but the model carries {format_shape(like.shape)}")
+                if value.is_floating_point() != like.is_floating_point():
+                    types = f"{value.dtype}, but the model carries {like.dtype}".replace("torch.", "")
+                    raise UserError(f"lanes/{lane}/{at} has numbers of type {types}")
                 values.append(value.to(device))
             self._carried[lane] = with_tensors(empty, iter(values))
 

@@ -162,8 +162,10 @@ class AveragedSgd(SGD):
         """Restore what `trigger_state` returned."""
         found = {name: state.get(f"{TRIGGER}/{name}") for name in ("losses", "averaged")}
         losses, averaged = found["losses"], found["averaged"]
-        if losses is None or averaged is None or losses.dim() != 1 or averaged.dim() or averaged < 0:
-            raise UserError(f"{TRIGGER}: not the state of plan.optimizer=asgd")
+        if losses is None or losses.dtype != torch.double or losses.dim() != 1:
+            raise UserError(f"{TRIGGER}/losses: not the state of plan.optimizer=asgd")
+        if averaged is None or averaged.dtype != torch.long or averaged.dim() or averaged < 0:
+            raise UserError(f"{TRIGGER}/averaged: not the state of plan.optimizer=asgd")
         self.losses, self.averaged = losses.tolist(), int(averaged)
 
 
@@ -238,24 +240,27 @@ def optimizer_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor
     return found | {f"{name}/{UNUSED}": torch.empty(0) for name in unused}
 
 
-def state_shapes(
+def empty_state(
     optimizer: Optimizer, module: nn.Module, plan: Plan, step: int, found: Container[str]
-) -> dict[str, torch.Size]:
-    """The shape of each tensor of `optimizer_state` after `step` steps; `found` may name weights that are unused."""
+) -> dict[str, Tensor]:
+    """The tensors of `optimizer_state` after `step` steps, without their numbers: they are on torch's device `meta`.
+
+    `found` may name weights that are unused.
+    """
     groups = (group for group in optimizer.param_groups if group["start"] < step)
     changed = {weight for group in groups for weight in group["params"]}
-    shapes: dict[str, torch.Size] = {}
+    state: dict[str, Tensor] = {}
     if isinstance(optimizer, AveragedSgd):
         averaged = set(optimizer.weights if optimizer.averaged else ())
-        named = [(name, weight.shape) for name, weight in module.named_parameters() if weight in averaged]
-        return {f"{name}/{key}": shape for name, shape in named for key in (TRAINED, MEAN)}
+        named = [(name, weight.to("meta")) for name, weight in module.named_parameters() if weight in averaged]
+        return {f"{name}/{key}": empty for name, empty in named for key in (TRAINED, MEAN)}
     for name, weight in module.named_parameters():
         if weight in changed and f"{name}/{UNUSED}" in found:
-            shapes[f"{name}/{UNUSED}"] = torch.Size([0])
+            state[f"{name}/{UNUSED}"] = torch.empty(0, device="meta")
         elif weight in changed:
             for key in STATE[plan.optimizer]:
-                shapes[f"{name}/{key}"] = torch.Size() if key == "step" else weight.shape
-    return shapes
+                state[f"{name}/{key}"] = torch.empty((), device="meta") if key == "step" else weight.to("meta")
+    return state
 
 
 def by_first_names(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:

@@ -368,7 +368,7 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
             reached = f"the run has {plan.steps} steps, so {', '.join(late)} would never train"
             cure = f"raise plan.{'steps' if plan.epochs is None else 'epochs'}, or set plan.unfreeze=0"
             yield f"plan.unfreeze: the next layer trains after every {plan.unfreeze} steps; {reached}; {cure}."
-    if not running and valid < FEW:
+    if valid < (2 if running else FEW):  # an example of running text may be long
         found = f"the validation set has {valid} example{'s' * (valid > 1)}, too few to select the best step reliably"
         yield f"data.valid: {found}; give data.valid=FILE or more training examples."
 

@@ -18,12 +18,12 @@ import torch
 
 from regard.checkpoint import Existing, format_of, read_pointer, resolve, set_pointer
 from regard.config import Kinds
-from regard.data.run_files import located, read_elsewhere, run_files, unchanged_files
+from regard.data.run_files import located, packed_digests, read_elsewhere, run_files, unchanged_files
 from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory, nearest
-from regard.file_io import append_line, check_finite
+from regard.file_io import append_line, check_finite, named_path
 from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
@@ -89,7 +89,7 @@ class Run:
         if existing not in (known := get_args(Existing)):
             raise UserError(f"existing={existing!r}: no such choice.{nearest(existing, known)}")
         self.kinds = kinds = with_kinds(kinds)
-        out, asked = Path(out), recipe
+        out, asked = named_path(out), recipe
         check_folder(out, existing)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
@@ -126,10 +126,11 @@ class Run:
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         with unchanged_files(data):
+            digests = packed_digests(data) if files is None else {}
             self.prepared = prepare(
                 replace(recipe, data=data, plan=plan), before, init, kinds, report, ranks=ranks.count
             )
-            self._asked, self.files = asked, run_files(recipe.data) if files is None else files
+            self._asked, self.files = asked, run_files(recipe.data, digests) if files is None else files
         chosen = self.prepared.recipe  # with the settings of `init`
         # plan.steps is from plan.epochs, if that is given; the metrics are those that the data has; a small file that
         # a model is fine-tuned on has smaller batches

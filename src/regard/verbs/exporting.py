@@ -24,7 +24,7 @@ from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.data.vector_files import write_vectors
 from regard.data.words import first_word, vocabulary
 from regard.errors import UserError, nearest
-from regard.file_io import as_user_error, check_finite, read_object, remove, temporary_path, write_file, write_json
+from regard.file_io import as_user_error, aside, check_finite, named_path, read_object, write_file, write_json
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
@@ -92,6 +92,7 @@ def export(
     """
     if to not in TOOLS:
         raise UserError(f"--to {to} (in Python: to): no such tool.{nearest(to, TOOLS)}")
+    place = named_path(path)
     if average < 0:
         raise UserError(f"--average {average} (in Python: average): give 1 or more.")
     if not isinstance(model, Loaded):
@@ -106,9 +107,9 @@ def export(
         cure = "--to transformers or ctranslate2" if to in VECTOR_FILES else "--to word2vec or --to glove"
         raise UserError(f"--to {to} (in Python: to): {model.path} is {model.kind}; give {cure}.")
     if to in VECTOR_FILES:
-        kind = _to_vector_file(model, Path(path), to, overwrite)
-        return Exported(Path(path), to, kind, model.step, average, (Path(path).name,))
-    with _placed(Path(path), overwrite) as folder:
+        kind = _to_vector_file(model, place, to, overwrite)
+        return Exported(place, to, kind, model.step, average, (place.name,))
+    with _placed(place, overwrite) as folder:
         match to:
             case "elmo":
                 kind = write_elmo(model.module, folder)
@@ -120,12 +121,12 @@ def export(
                 kind = _to_sentence_transformers(model, folder)
             case _:
                 kind = _to_transformers(model, folder)
-        for place in filter(Path.is_file, (folder / "config.json", folder / OPTIONS)):
-            write_json(place, {**read_object(place), VERSION: __version__})
+        for settings in filter(Path.is_file, (folder / "config.json", folder / OPTIONS)):
+            write_json(settings, {**read_object(settings), VERSION: __version__})
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
         assert WRITTEN.issuperset(files), f"the table WRITTEN lacks some of {files}"
         left_out = _left_out(model, files)
-    return Exported(Path(path), to, kind, model.step, average, tuple(files), left_out)
+    return Exported(place, to, kind, model.step, average, tuple(files), left_out)
 
 
 def _average(model: Loaded, count: int) -> Loaded:
@@ -155,20 +156,19 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
             found = ", ".join(others[:LISTED]) + (", …" if len(others) > LISTED else "")
             raise UserError(f"{path}: has files that no export writes ({found}); move them, or give another name.")
     path = Path(os.path.abspath(path))
-    half, old = temporary_path(path), temporary_path(path)
-    with as_user_error(path):
-        half.mkdir(parents=True)
-    try:
-        yield half
+    with aside(path) as folder:
+        new, old = folder / "new", folder / "old"
         with as_user_error(path):
-            if os.path.lexists(path):
-                os.rename(path, old)
-            os.rename(half, path)
-    finally:
-        if os.path.lexists(old) and not os.path.lexists(path):
-            os.rename(old, path)
-        remove(old)
-        remove(half)
+            new.mkdir()
+        try:
+            yield new
+            with as_user_error(path):
+                if os.path.lexists(path):
+                    os.rename(path, old)
+                os.rename(new, path)
+        finally:
+            if os.path.lexists(old) and not os.path.lexists(path):
+                os.rename(old, path)
 
 
 def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> str:

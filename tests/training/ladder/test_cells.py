@@ -54,3 +54,6 @@ def test_a_cell_whose_judging_was_not_timed_is_refused(cell: Cell) -> None:
     (cell.out / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with pytest.raises(UserError, match="seed-1: its log has no time of training; remove it"):
         measure(cell, _to_its_end)
+    (cell.out / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match="seed-1: its log has no time of training; remove it"):
+        measure(cell, _to_its_end)

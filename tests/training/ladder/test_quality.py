@@ -64,3 +64,19 @@ def test_a_log_with_a_torn_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in LOG) + '{"kind": "tr')
     assert read_log(tmp_path) == LOG
     assert read_log(tmp_path / "not yet") == []
+
+
+@pytest.mark.parametrize("value", ["{}", "[1]", '"0.5"', "true", "NaN", "1e999", "1" * 400])
+def test_a_value_of_a_log_that_is_no_number_is_skipped(tmp_path: Path, value: str) -> None:
+    line = f'{{"kind": "valid", "step": 4, "loss": {value}, "bleu": 10.0, "aer": null, "training": 2, "notes": {{}}}}\n'
+    (tmp_path / "metrics.jsonl").write_text(line)
+    assert read_log(tmp_path) == [{"kind": "valid", "step": 4, "bleu": 10.0, "aer": None, "training": 2}]
+
+
+@pytest.mark.parametrize(
+    "line", ["7", '"text"', "[1]", "[" * 100_000, '{"kind": "valid"}', '{"kind": ["valid"], "step": 1}']
+    + [f'{{"kind": "valid", "step": {step}}}' for step in ("-1", "1.5", "null", "{}", '"1"')],
+)  # fmt: skip
+def test_a_line_of_a_log_without_a_kind_and_a_step_is_skipped(tmp_path: Path, line: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{one}\n" for one in (line, json.dumps(LOG[0]), line)))
+    assert read_log(tmp_path) == LOG[:1]

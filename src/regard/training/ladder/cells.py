@@ -26,7 +26,7 @@ from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
 from regard.training.extractor import Start
-from regard.training.ladder.quality import curve, evaluations, read_log
+from regard.training.ladder.quality import curve, evaluations, read_log, values
 from regard.training.loop import Diverged
 from regard.training.prepare import prepare
 from regard.training.run import Run
@@ -92,13 +92,17 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
             raise UserError(f"{cell.result}: measured on other data; remove it or choose another --out.")
         return {**found, "recipe": to_json(cell.recipe, KINDS)}
     if not all("training" in line for line in evaluations(read_log(cell.out))):
-        raise UserError(f"{cell.out}: its log has no time of training; remove it or choose another --out.")
+        raise _untimed(cell)
     run = Run(cell.recipe, cell.out, "auto", cell.start)
     finished = follow(run)
     found = {"cell": cell.name, "seed": cell.seed, **_evaluate_best(cell, run), "seconds": finished.seconds}
     found |= {"beam": cell.beam, "format": FORMAT, "recipe": to_json(cell.recipe, KINDS), "files": digests(run.files)}
     write_json(cell.result, found)
     return found
+
+
+def _untimed(cell: Cell) -> UserError:
+    return UserError(f"{cell.out}: its log has no time of training; remove it or choose another --out.")
 
 
 def _recipe_of(found: Mapping[str, Any], path: Path) -> Any:
@@ -137,6 +141,9 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
     batch_tokens = max(BATCH_TOKENS, recipe.plan.batch_tokens // cell.beam)
     scores = evaluate(model, examples, ("loss", *recipe.metrics), cell.beam, batch_tokens=batch_tokens)
     log = read_log(cell.out)
+    speeds, times = values(log, "train", "tokens_per_second"), values(log, "valid", "training")
+    if not speeds or not times:
+        raise _untimed(cell)
     return {
         "part": part,
         "examples": len(examples),
@@ -149,8 +156,8 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
         "flops": flops(model.module.config),
         "attends": bool(attentions(model.module)),
         "width": recipe.model.width,
-        "tokens_per_second": statistics.median(line["tokens_per_second"] for line in log if line["kind"] == "train"),
-        "training_seconds": evaluations(log)[-1]["training"],
+        "tokens_per_second": statistics.median(speeds),
+        "training_seconds": times[-1],
         "curve": [asdict(point) for point in curve(log, recipe.plan.select)],
     }
 

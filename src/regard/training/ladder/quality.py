@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.file_io import is_number, is_whole, read_bytes
 from regard.metrics import METRICS
 
 SHARE = 0.95  # the goal, as a fraction of the best rung's quality
@@ -72,8 +73,13 @@ def _finals(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> list[fl
 
 def curve(log: Lines, measure: str) -> list[Point]:
     """The evaluations of a run by the time of training before them, without the time of evaluation and saving."""
-    found = [line for line in evaluations(log) if isinstance(line.get(measure), int | float)]
+    found = [line for line in evaluations(log) if line.get(measure) is not None]
     return [Point(line["step"], line["training"], line[measure]) for line in found]
+
+
+def values(log: Lines, kind: str, name: str) -> list[float]:
+    """The values with this name in the lines of a kind that have it."""
+    return [line[name] for line in log if line["kind"] == kind and line.get(name) is not None]
 
 
 def evaluations(log: Lines) -> Lines:
@@ -90,10 +96,19 @@ def averaged(seeds: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def read_log(run: Path) -> Lines:
-    """The lines of metrics.jsonl, if the file exists; a line that was not written completely is skipped."""
-    path, found = run / "metrics.jsonl", []
-    for text in path.read_bytes().splitlines() if path.exists() else []:
-        with suppress(ValueError):  # also if it is not UTF-8
-            line = json.loads(text)
-            found += [line] if isinstance(line, dict) and "kind" in line else []
-    return found
+    """The lines of metrics.jsonl, if the file exists: its one reader.
+
+    Each has a kind and a step, and numbers or null. A damaged line is skipped, and so is a value that is no number.
+    """
+    path = run / "metrics.jsonl"
+    lines = map(_read_line, read_bytes(path).splitlines() if path.exists() else [])
+    return [line for line in lines if line is not None]
+
+
+def _read_line(text: bytes) -> dict[str, Any] | None:
+    with suppress(ValueError, RecursionError):  # also if it is not UTF-8
+        line = json.loads(text)
+        if isinstance(line, dict) and isinstance(line.get("kind"), str) and is_whole(line.get("step")):
+            values = {name: value for name, value in line.items() if value is None or is_number(value)}
+            return {**values, "kind": line["kind"]}
+    return None

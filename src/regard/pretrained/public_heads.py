@@ -96,13 +96,13 @@ class PublicHead:
         """The tensors under the names that they have in files with this head."""
         return {name if name in self.names else self.prefix + name: tensor for name, tensor in tensors.items()}
 
-    def unsupported(self, head: Any) -> list[str]:
-        """The settings of a head of ours, as name=value, that this head cannot have, and the values that it has."""
+    def unsupported(self, head: Any) -> dict[str, str]:
+        """The settings of a head of ours, as name=value, that this head cannot have, and those that it has instead."""
         if type(head) is not type(self.config):
-            return [f"head={next((name for name, kind in HEADS.items() if kind is type(head)), head.predicts)}"]
+            return {f"head={next((name for name, kind in HEADS.items() if kind is type(head)), head.predicts)}": ""}
         differ = [name for name in ("pool", "hidden", "inner", "bias") if name in _settings(head)]
         values = [(name, getattr(head, name), getattr(self.config, name)) for name in differ]
-        return [f"head.{name}={ours} (but {theirs})" for name, ours, theirs in values if ours != theirs]
+        return {f"head.{name}={ours}": f"head.{name}={theirs}" for name, ours, theirs in values if ours != theirs}
 
 
 def _settings(head: Any) -> set[str]:

@@ -13,7 +13,7 @@ install: $(VENV)/.installed
 $(VENV)/.torch: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	if test "$$(uname -s)" = Linux && ! command -v nvidia-smi > /dev/null; then \
-	$(BIN)/pip install -qqq --retries 0 --timeout 10 --no-deps -c constraints.txt --index-url $(CPU_TORCH) torch \
+	$(BIN)/pip install -q --retries 0 --timeout 10 --no-deps -c constraints.txt --index-url $(CPU_TORCH) torch 2> /dev/null \
 	|| echo "$(CPU_TORCH) cannot be reached, so pip installs the torch of PyPI, which may be 2 GB larger"; fi
 	touch $@
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -101,7 +102,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = ["model.capacity=64", "plan.steps=4", "plan.evaluate=4", "plan.samples=4"]
     name, data = ("dates", DATES) if BABEL else ("translate", pairs)
     list(Run(override(find_recipe(name), [*data, *SMALL, *plan], KINDS), folder / "runs" / "dates"))
-    shutil.copytree(folder / "runs" / "dates", folder / "runs" / "translate")  # another, to start from
+    for other in ("demo", "translate"):  # what `make demo` makes, and another to start from
+        shutil.copytree(folder / "runs" / "dates", folder / "runs" / other)
     return folder
 
 
@@ -123,6 +125,20 @@ def commands(page: Path) -> list[str]:
     """The lines of its console blocks that call regard."""
     lines = [line for _, block in blocks(page, "console") for line in block.splitlines()]
     return [line[2:] for line in lines if re.match(r"\$ (.* \| )?regard ", line)]
+
+
+def test_the_readme_makes_each_file_and_run_before_it_is_used() -> None:
+    """Whoever copies its lines after `make demo`, one by one, needs nothing else."""
+    made = {"runs/demo"}
+    for _, block in blocks(ROOT / "README.md", "console"):
+        for line in block.splitlines():
+            words = line.split()
+            given = (word.partition("=") for word in words)
+            used = {value for name, _, value in given if name in ("data.train", "data.valid", "from")}
+            used |= {after for sign, after in pairwise(words) if sign == "<"} | set(re.findall(r"runs/\w+", line))
+            new = {after for sign, after in pairwise(words) if sign in (">", "-o", "--out")}
+            assert used - new <= made, line
+            made |= new
 
 
 def named(pages: list[Path]) -> list[object]:

@@ -35,6 +35,18 @@ demo: $(VENV)/.demo
 test: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+# The tests of one part of the package, in a minute: a folder in tests/, a file test_ROOM.py there, or both.
+IN_FOLDERS := $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py)))
+ROOMS := $(sort $(IN_FOLDERS) $(patsubst tests/test_%.py,%,$(wildcard tests/test_*.py)))
+ifneq ($(filter $(ROOM),$(ROOMS)),)
+quick: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(wildcard tests/$(ROOM) tests/test_$(ROOM).py)
+else
+quick:
+	@echo make quick ROOM=… runs the tests of one of these rooms: $(ROOMS)
+	@test -z "$(ROOM)"
+endif
+
 test-all: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow"
 

@@ -5,6 +5,7 @@ own, in which `runs/dates` is a model that was trained for a moment.
 """
 
 import io
+import os
 import re
 import runpy
 import shlex
@@ -139,6 +140,33 @@ def test_the_readme_makes_each_file_and_run_before_it_is_used() -> None:
             new = {after for sign, after in pairwise(words) if sign in (">", "-o", "--out")}
             assert used - new <= made, line
             made |= new
+
+
+def make(*words: object) -> subprocess.CompletedProcess[str]:
+    """What `make` would do, without doing it."""
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of the make around it
+    return subprocess.run(["make", "-n", *map(str, words)], cwd=ROOT, env=alone, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_demo_installs_no_tools_for_development(tmp_path: Path) -> None:
+    demo, test = (make(target, f"VENV={tmp_path / 'new'}").stdout for target in ("demo", "test"))
+    assert '-e ".[demo]"' in demo
+    assert "dev" not in demo.replace("/dev/null", "")
+    assert '-e ".[dev,demo]"' in test
+    for said in (demo, test):  # before the rest, which then takes the torch that is there
+        assert said.index("--index-url https://download.pytorch.org/whl/cpu") < said.index("-e ")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("room", ["layers", "scores", "decode"])
+def test_make_quick_runs_the_tests_of_a_room(room: str, tmp_path: Path) -> None:
+    ran = make("quick", f"ROOM={room}", f"VENV={tmp_path / 'new'}").stdout.splitlines()[-1].split()
+    assert [word for word in ran if word.startswith("tests/")] == [
+        str(path.relative_to(ROOT)) for path in (ROOT / "tests" / room, ROOT / f"tests/test_{room}.py") if path.exists()
+    ]
+    for unknown in ([], ["ROOM=layer"]):
+        assert room in make("quick", *unknown).stdout.split()
 
 
 def named(pages: list[Path]) -> list[object]:

@@ -3,23 +3,49 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all kept mutants lint docs install clean
+# The build of torch for CPUs: that of PyPI for Linux has 2 GB of CUDA libraries, which only an NVIDIA GPU needs.
+CPU_TORCH := https://download.pytorch.org/whl/cpu
+
+.PHONY: demo test test-all quick kept mutants lint docs install clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.torch: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	if test "$$(uname -s)" = Linux && ! command -v nvidia-smi > /dev/null; then \
+	$(BIN)/pip install -q --retries 0 --timeout 10 --no-deps -c constraints.txt --index-url $(CPU_TORCH) torch 2> /dev/null \
+	|| echo "$(CPU_TORCH) cannot be reached, so pip installs the torch of PyPI, which may be 2 GB larger"; fi
+	touch $@
+
+# What each command needs, in the same environment: the demo no tools for development.
+$(VENV)/.demo: pyproject.toml constraints.txt $(VENV)/.torch
+	$(BIN)/pip install -q -c constraints.txt -e ".[demo]"
+	touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
 	$(BIN)/pip install -q -c constraints.txt -e ".[dev,demo]"
 	touch $@
 
 # Into runs/demo, or beside it where that is there already: nothing is ever replaced.
-demo: install
+demo: $(VENV)/.demo
 	out=runs/demo; test ! -e $$out || out=$$out-$$(date +%Y%m%d-%H%M%S); \
 	$(BIN)/regard train dates --baseline --out $$out
 
 # Tests run side by side, one thread each: threads of one process that wait for a busy core cost more than they bring.
 test: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The tests of one part of the package, in a minute: a folder in tests/, a file test_ROOM.py there, or both.
+IN_FOLDERS := $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py)))
+ROOMS := $(sort $(IN_FOLDERS) $(patsubst tests/test_%.py,%,$(wildcard tests/test_*.py)))
+ifneq ($(filter $(ROOM),$(ROOMS)),)
+quick: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(wildcard tests/$(ROOM) tests/test_$(ROOM).py)
+else
+quick:
+	@echo make quick ROOM=… runs the tests of one of these rooms: $(ROOMS)
+	@test -z "$(ROOM)"
+endif
 
 test-all: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from regard.data.fields import InputText, LabelField, TargetText
 from regard.data.labelled import Labelled
@@ -18,6 +19,9 @@ from saved import save_run
 torch.set_num_threads(1)
 if not torch.accelerator.is_available():  # torch.manual_seed formats the stack three times for devices that are absent
     torch.manual_seed = lambda seed: torch.default_generator.manual_seed(int(seed))
+# A busy machine may take any time for an example, or to make one.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 @pytest.fixture(autouse=True)

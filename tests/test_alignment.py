@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.alignment import (
@@ -73,7 +73,6 @@ def pieces(draw: st.DrawFn) -> list[int]:
     return [word for word, size in enumerate(sizes) for _ in range(size)]
 
 
-@settings(deadline=None)
 @given(pieces(), pieces(), st.integers(0, 3), st.integers(0, 2**32))
 def test_merging_keeps_what_rows_sum_to(rows: list[int], columns: list[int], heads: int, seed: int) -> None:
     shape = (heads, len(rows), len(columns))
@@ -120,7 +119,6 @@ def test_the_error_rate_of_a_worked_example() -> None:
     assert score == AlignmentScore(precision=3 / 4, recall=2 / 3, aer=1 - 5 / 7)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(links, links), max_size=4))
 def test_the_error_rate_keeps_its_bounds(lines: list[tuple[frozenset[Link], frozenset[Link]]]) -> None:
     gold, found = [a for a, _ in lines], [b for _, b in lines]

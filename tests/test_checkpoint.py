@@ -176,7 +176,7 @@ def test_a_truncated_file_is_named_with_both_sizes(tmp_path: Path, name: str) ->
         resolve(tmp_path)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(NAMES[:-1]), st.floats(0, 1, exclude_max=True), st.integers(0, 7))
 def test_any_flipped_bit_is_refused(saved: Path, name: str, where: float, bit: int) -> None:
     path = saved / name
@@ -495,7 +495,7 @@ def test_the_line_of_an_evaluation_that_was_not_saved_is_cut(tmp_path: Path) -> 
     assert [(line["step"], line["kind"]) for line in kept] == [(2, "train"), (2, "valid"), (4, "train")]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(0, 9), st.integers(0, 12))
 def test_cutting_back_twice_is_cutting_back_once(cut: Path, steps: list[int], step: int, bite: int) -> None:
     path = cut / "lines.jsonl"
@@ -523,7 +523,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(json_values)
 def test_json_files_bring_back_what_was_written(cut: Path, obj: Any) -> None:
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import LARGEST, Table, format_value, from_json, override, to_json, tree
@@ -193,7 +193,6 @@ plans = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.builds(Work, towers | bridges, plans))
 def test_json_brings_back_the_same_tree(work: Work) -> None:
     back = from_json(json.loads(json.dumps(to_json(work, KINDS), allow_nan=False)), KINDS)
@@ -204,7 +203,6 @@ def test_json_brings_back_the_same_tree(work: Work) -> None:
 words = st.text(string.ascii_letters, min_size=1).filter(lambda word: word.lower() != "none")
 
 
-@settings(deadline=None)
 @given(integers, numbers, st.none() | numbers, st.booleans(), st.lists(words).map(tuple))
 def test_a_printed_leaf_is_read_back(
     steps: int, rate: float, minutes: float | None, quiet: bool, languages: Any

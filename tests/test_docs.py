@@ -5,6 +5,7 @@ own, in which `runs/dates` is a model that was trained for a moment.
 """
 
 import io
+import os
 import re
 import runpy
 import shlex
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -101,7 +103,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = ["model.capacity=64", "plan.steps=4", "plan.evaluate=4", "plan.samples=4"]
     name, data = ("dates", DATES) if BABEL else ("translate", pairs)
     list(Run(override(find_recipe(name), [*data, *SMALL, *plan], KINDS), folder / "runs" / "dates"))
-    shutil.copytree(folder / "runs" / "dates", folder / "runs" / "translate")  # another, to start from
+    for other in ("demo", "translate"):  # what `make demo` makes, and another to start from
+        shutil.copytree(folder / "runs" / "dates", folder / "runs" / other)
     return folder
 
 
@@ -123,6 +126,47 @@ def commands(page: Path) -> list[str]:
     """The lines of its console blocks that call regard."""
     lines = [line for _, block in blocks(page, "console") for line in block.splitlines()]
     return [line[2:] for line in lines if re.match(r"\$ (.* \| )?regard ", line)]
+
+
+def test_the_readme_makes_each_file_and_run_before_it_is_used() -> None:
+    """Whoever copies its lines after `make demo`, one by one, needs nothing else."""
+    made = {"runs/demo"}
+    for _, block in blocks(ROOT / "README.md", "console"):
+        for line in block.splitlines():
+            words = line.split()
+            given = (word.partition("=") for word in words)
+            used = {value for name, _, value in given if name in ("data.train", "data.valid", "from")}
+            used |= {after for sign, after in pairwise(words) if sign == "<"} | set(re.findall(r"runs/\w+", line))
+            new = {after for sign, after in pairwise(words) if sign in (">", "-o", "--out")}
+            assert used - new <= made, line
+            made |= new
+
+
+def make(*words: object) -> subprocess.CompletedProcess[str]:
+    """What `make` would do, without doing it."""
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of the make around it
+    return subprocess.run(["make", "-n", *map(str, words)], cwd=ROOT, env=alone, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_demo_installs_no_tools_for_development(tmp_path: Path) -> None:
+    demo, test = (make(target, f"VENV={tmp_path / 'new'}").stdout for target in ("demo", "test"))
+    assert '-e ".[demo]"' in demo
+    assert "dev" not in demo.replace("/dev/null", "")
+    assert '-e ".[dev,demo]"' in test
+    for said in (demo, test):  # before the rest, which then takes the torch that is there
+        assert said.index("--index-url https://download.pytorch.org/whl/cpu") < said.index("-e ")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("room", ["layers", "scores", "decode"])
+def test_make_quick_runs_the_tests_of_a_room(room: str, tmp_path: Path) -> None:
+    ran = make("quick", f"ROOM={room}", f"VENV={tmp_path / 'new'}").stdout.splitlines()[-1].split()
+    assert [word for word in ran if word.startswith("tests/")] == [
+        str(path.relative_to(ROOT)) for path in (ROOT / "tests" / room, ROOT / f"tests/test_{room}.py") if path.exists()
+    ]
+    for unknown in ([], ["ROOM=layer"]):
+        assert room in make("quick", *unknown).stdout.split()
 
 
 def named(pages: list[Path]) -> list[object]:

@@ -14,6 +14,7 @@ from regard.entities import (
     may_follow,
     names_entities,
     tags_of,
+    to_iob2,
 )
 
 IOB1 = ["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER"]
@@ -28,6 +29,7 @@ def test_each_scheme_names_the_same_entities(tags: list[str]) -> None:
     assert entities(tags) == FOUND
     assert tags_of(entities(tags), 6, "iob2") == IOB2
     assert tags_of(entities(tags), 6, "bioes") == BIOES
+    assert tags is IOB1 or [to_iob2(tag) for tag in tags] == IOB2
 
 
 @pytest.mark.parametrize(

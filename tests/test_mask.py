@@ -55,7 +55,7 @@ def says(mask: Mask, row: int, head: int, i: int, j: int, at: tuple[int, int]) -
     return added if verdict else -math.inf
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from([3, 4]), st.integers(1, 4), st.integers(0, 2))
 def test_table_is_the_statement_cell_by_cell(data: st.DataObject, dims: int, queries: int, more: int) -> None:
     keys = queries + more
@@ -67,7 +67,7 @@ def test_table_is_the_statement_cell_by_cell(data: st.DataObject, dims: int, que
         assert float(table[cell]) == says(mask, row, head, i, j, (int(q_at[i]), int(k_at[j])))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data(), st.sampled_from([3, 4]), st.integers(1, 4), st.integers(0, 2))
 def test_joining_statements_joins_tables(data: st.DataObject, dims: int, queries: int, more: int) -> None:
     keys = queries + more
@@ -78,7 +78,7 @@ def test_joining_statements_joins_tables(data: st.DataObject, dims: int, queries
     assert torch.equal(written_out(b & a, q_at, k_at, dims), joined)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from([3, 4]), st.integers(1, 4), st.integers(0, 2))
 def test_a_resolved_mask_is_its_table(data: st.DataObject, dims: int, queries: int, more: int) -> None:
     keys = queries + more

@@ -4,7 +4,6 @@ import math
 import random
 import subprocess
 import sys
-import time
 from functools import cache
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from growth import is_linear
 from regard.errors import UserError
 from regard.metrics import (
     METRICS,
@@ -41,14 +41,13 @@ def definition(a: str, b: str) -> int:
     return between(len(a), len(b))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(short, short)
 def test_edit_distance_is_its_definition(a: str, b: str) -> None:
     assert edit_distance(a, b) == definition(a, b)
     assert edit_distance(list(a), list(b)) == definition(a, b)
 
 
-@settings(deadline=None)
 @given(short, short, short)
 def test_edit_distance_is_a_distance(a: str, b: str, c: str) -> None:
     assert (edit_distance(a, b) == 0) == (a == b)
@@ -56,16 +55,15 @@ def test_edit_distance_is_a_distance(a: str, b: str, c: str) -> None:
     assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
 
 
-def test_ten_thousand_words_are_quick() -> None:
+def test_many_words_take_time_in_proportion_to_their_number() -> None:
     rng = random.Random(0)
 
     def words() -> list[str]:
-        return [" ".join(rng.choices("ABCDEFGHIJ", k=rng.randint(3, 12))) for _ in range(10_000)]
+        return [" ".join(rng.choices("ABCDEFGHIJ", k=rng.randint(3, 12))) for _ in range(3_200)]
 
     hyps, refs = words(), [(word,) for word in words()]
-    begun = time.perf_counter()
     assert phoneme_error(hyps, refs) > 0.5
-    assert time.perf_counter() - begun < 10
+    assert is_linear(lambda count: phoneme_error(hyps[:count], refs[:count]), len(hyps))
 
 
 def test_any_accepted_answer_is_exact() -> None:

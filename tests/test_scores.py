@@ -150,7 +150,7 @@ def test_attend_is_weights_at_values(
             torch.testing.assert_close(a, b, atol=TOLERANCE[dtype] * max(1.0, float(b.detach().abs().max())), rtol=0)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.data())
 def test_attend_is_weights_at_values_in_any_shape(data: st.DataObject) -> None:
     torch.manual_seed(data.draw(st.integers(0, 9), label="seed"))

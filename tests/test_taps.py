@@ -266,7 +266,7 @@ for thread in threads:
     thread.join()
 sys.exit(str(errors) if errors else 0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
@@ -357,7 +357,7 @@ def test_a_forked_process_has_what_its_thread_had_open() -> None:
 
     These threads do not run torch, whose own locks a fork may copy while they are held.
     """
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

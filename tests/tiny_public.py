@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,9 @@ def gpt2(folder: Path, read_pointer: bool = True) -> Any:
     return saved(transformers.GPT2LMHeadModel(config), folder)
 
 
-def bert(folder: Path, **settings: Any) -> Any:
-    """A BERT with word pieces, lower-cased."""
-    wordpiece(folder)
+def bert(folder: Path, lines: Sequence[str] = LINES, **settings: Any) -> Any:
+    """A BERT with word pieces, lower-cased; the words of the lines are one piece each."""
+    wordpiece(folder, lines)
     config = transformers.BertConfig(**{**ENCODER, "vocab_size": 200, "max_position_embeddings": CONTEXT, **settings})
     return saved(transformers.BertForMaskedLM(config), folder)
 
@@ -128,10 +129,10 @@ def marian(folder: Path, **settings: Any) -> Any:
     return model
 
 
-def wordpiece(folder: Path) -> None:
-    """A lower-casing tokenizer of word pieces."""
+def wordpiece(folder: Path, lines: Sequence[str] = LINES) -> None:
+    """A lower-casing tokenizer of word pieces: the words of the lines, and their letters."""
     folder.mkdir(parents=True, exist_ok=True)
-    words = {word for line in LINES for word in re.findall(r"\w+|[^\w\s]", line.lower())}
+    words = {word for line in lines for word in re.findall(r"\w+|[^\w\s]", line.lower())}
     letters = sorted({letter for word in words for letter in word})
     pieces = [*letters, *(f"##{letter}" for letter in letters), *sorted(words - set(letters))]
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]

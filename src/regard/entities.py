@@ -80,6 +80,13 @@ def tags_of(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
     return tags
 
 
+def to_iob2(tag: str) -> str:
+    """The tag of IOB2 for a tag of BIOES: B for S, and I for E. Tags that are legal in BIOES keep their entities."""
+    letter, kind = split_tag(tag)
+    letter = {"S": "B", "E": "I"}.get(letter, letter)
+    return f"{letter}-{kind}" if kind else letter
+
+
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Literal["iob1", "iob2", "bioes", "none"]:
     """The scheme of the tags of sentences; none: they do not name entities.
 

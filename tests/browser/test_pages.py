@@ -16,6 +16,7 @@ from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, Line
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PATIENCE = 600_000  # milliseconds that a busy machine has for one action of the browser
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt install chromium")
 
 
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt insta
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         started = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+            timeout=PATIENCE,
         )
         yield started
         started.close()
@@ -39,6 +42,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
         path.write_text(html, encoding="utf-8")
         size = {"width": width, "height": height}
         contexts.append(browser.new_context(viewport=size, forced_colors="active" if forced else "none"))
+        contexts[-1].set_default_timeout(PATIENCE)
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text))

@@ -128,7 +128,7 @@ def test_the_threads_of_the_ranks_end_with_the_training(tmp_path: Path) -> None:
     """
     (tmp_path / "ranks.py").write_text(dedent(script))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py"]
-    done = subprocess.run(launch, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(launch, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.count("ended")) == (0, 2), done.stderr
 
 

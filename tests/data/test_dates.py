@@ -46,14 +46,14 @@ def test_every_language_has_all_four_formats() -> None:
     assert {(fmt.language, fmt.style) for fmt in FORMATS} == {(name, style) for name in LANGUAGES for style in STYLES}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from(FORMATS), st.dates(date(1950, 1, 1), date(2049, 12, 31)))
 def test_a_date_is_written_as_babel_writes_it(fmt: DateFormat, day: date) -> None:
     expected = unicodedata.normalize("NFC", format_date(day, fmt.style, locale=fmt.language))
     assert fmt.example(day).source == fmt.tag + expected.replace("\u202f", " ").replace("\xa0", " ")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from(FORMATS), st.dates(date(1950, 1, 1), date(2049, 12, 31)), st.booleans())
 def test_links_cover_the_fields_and_nothing_else(fmt: DateFormat, day: date, lower: bool) -> None:
     example = (fmt.lowercased() if lower else fmt).example(day)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import tokenizers as rust
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
@@ -336,7 +336,6 @@ def test_special_tokens_of_each_type(made: Callable[[str], Case]) -> None:
     assert (roberta.prefix, roberta.suffix, roberta.mask, roberta.pad) == (0, 2, 4, 1)
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=40).filter(lambda text: not SPECIAL.search(text)))
 def test_bytes_restore_any_text(made: Callable[[str], Case], text: str) -> None:
     """Any text without the name of a special token, which is encoded as this token."""

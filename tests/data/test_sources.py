@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.example import LabelledText, MultiLabelledText, Pair, Text
@@ -135,7 +135,6 @@ def test_pairs_that_cannot_be_learnt_from(tmp_path: Path) -> None:
         Pairs(train=single, valid=sides).load()
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 400), min_size=2, max_size=400).filter(lambda texts: len(set(texts)) > 1))
 def test_what_is_held_out_never_straddles(texts: list[int]) -> None:
     examples = [Pair(f"source {text}", f"target {place}") for place, text in enumerate(texts)]
@@ -163,7 +162,6 @@ def test_how_much_is_held_out() -> None:
     assert [count(2), count(100), count(5_000), count(101_000)] == [1, 2, 100, 2000]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=300))
 def test_each_class_stays_in_the_training_examples(drawn: list[tuple[int, int]]) -> None:
     examples = [LabelledText(f"text {text}", f"class {label}") for text, label in drawn]
@@ -173,7 +171,6 @@ def test_each_class_stays_in_the_training_examples(drawn: list[tuple[int, int]])
     assert len(train) + len(valid) == len(examples)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.sets(st.integers(0, 9), max_size=3)), min_size=1, max_size=300))
 def test_each_of_several_labels_stays_in_the_training_examples(drawn: list[tuple[int, set[int]]]) -> None:
     examples = [MultiLabelledText(f"text {text}", tuple(map(str, labels))) for text, labels in drawn]

@@ -187,7 +187,7 @@ def test_emoji_by_escapes(write: Write) -> None:
     assert texts(write("a.jsonl", '{"text": "\\ud83d\\ude00"}\n')) == ["😀"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"))] * 2)))
 def test_what_csv_and_json_write_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple]) -> None:
     folder = tmp_path_factory.mktemp("rows")

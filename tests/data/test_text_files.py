@@ -49,7 +49,7 @@ def _old(path: Path, data: bytes) -> Path:
     return path
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(text=st.text(alphabet="ab \n\r\t\u00e9\u4f60\U0001f98a", min_size=1, max_size=200), size=st.integers(1, 50))
 def test_pieces_make_up_the_text(tmp_path_factory: pytest.TempPathFactory, text: str, size: int) -> None:
     path = tmp_path_factory.mktemp("text") / "text.txt"

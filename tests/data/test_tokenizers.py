@@ -42,7 +42,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return train_tokenizer(request.param, LINES * 3, vocab=120)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.text(max_size=40))
 def test_characters_restore_any_text(text: str) -> None:
     tokenizer = train_tokenizer("char", [text], vocab=200)
@@ -57,7 +57,7 @@ def characters() -> Tokenizer:
     return train_tokenizer("char", LINES, vocab=120)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(text=st.text(max_size=60))
 def test_characters_are_encoded_as_the_library_does(characters: Tokenizer, text: str) -> None:
     library = RustTokenizer.from_str(characters.serialize())
@@ -69,7 +69,6 @@ def subwords() -> Tokenizer:
     return train_tokenizer("bpe", LINES, vocab=120)
 
 
-@settings(deadline=None)
 @given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
 def test_subwords_restore_text_of_seen_characters(subwords: Tokenizer, text: str) -> None:
     tokens = subwords.encode(text)
@@ -82,7 +81,6 @@ def bytewise() -> Tokenizer:
     return train_tokenizer("byte-bpe", LINES * 3, vocab=300)
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=60))
 @example("")
 @example("  η γάτα\t😀👩‍🚀 \x00\x1b\r\n\N{NO-BREAK SPACE} é e\N{COMBINING ACUTE ACCENT} ")
@@ -110,14 +108,12 @@ def test_words_of_bytes() -> None:
     assert tokenizer.words(tokens) == [0, 1, 2]
 
 
-@settings(deadline=None)
 @given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
 def test_words_restore_the_words(text: str) -> None:
     tokenizer = train_tokenizer("word", [text, "more"], vocab=120)
     assert tokenizer.decode(tokenizer.encode(text)) == " ".join(text.split())
 
 
-@settings(deadline=None)
 @given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
 def test_words_number_the_pieces_as_split_does(subwords: Tokenizer, characters: Tokenizer, text: str) -> None:
     for tokenizer in (subwords, characters):

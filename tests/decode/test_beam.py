@@ -142,7 +142,7 @@ def list_beam_search(
     return [found_tokens for _, found_tokens in sorted(done, key=lambda each: -each[0])][:size]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(1, 5),
@@ -171,7 +171,7 @@ def test_the_batched_search_equals_the_search_with_lists(
             assert logps[len(sentence) :] == [0.0] * (len(logps) - len(sentence))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 4), penalty=st.sampled_from([0.0, 0.6, 1.0]))
 def test_every_reported_score_is_reproduced_by_forced_scoring(seed: int, size: int, penalty: float) -> None:
     decoder, state = toy_decoder(seed, 2, vocab=9)

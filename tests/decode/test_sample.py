@@ -63,7 +63,7 @@ def start(rows: int) -> TokenState:
     return TokenState(torch.zeros(rows, 1, dtype=torch.long))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), limit=st.integers(1, 12))
 def test_a_greedy_stream_is_a_loop_of_argmax(seed: int, rows: int, limit: int) -> None:
     decoder = Table(seed)

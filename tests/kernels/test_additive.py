@@ -20,7 +20,7 @@ def inputs(leading: tuple[int, ...], queries: int, keys: int, width: int, spread
     return [(spread * torch.randn(shape, dtype=torch.float64)).requires_grad_() for shape in shapes]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     leading=st.lists(st.integers(1, 3), max_size=3).map(tuple),
     queries=st.integers(1, 9),

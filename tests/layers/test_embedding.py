@@ -54,7 +54,7 @@ def test_what_public_files_hold(write: Callable[..., Path], text: str) -> None:
     assert vectors.tolist() == [[1, 2, 3], [7, 8, 9]]
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), width=st.integers(2, 5))
 def test_any_words_return_as_written(write: Callable[..., Path], data: st.DataObject, width: int) -> None:
     word = st.text(st.characters(exclude_characters=" \t\r\n\ufeff", exclude_categories=["Cs"]), min_size=1)

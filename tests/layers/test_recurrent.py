@@ -178,7 +178,7 @@ def test_a_unit_of_a_chrono_start_keeps_its_state_for_two_to_all_steps(kind: str
         assert (written < 1 / steps).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     real=st.integers(1, 8).flatmap(
         lambda width: st.lists(st.lists(st.booleans(), min_size=width, max_size=width), min_size=1, max_size=4)

@@ -1,5 +1,6 @@
 """Trainers of word vectors: processes that share the matrices, the pieces of a step, the learning rate, the words."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -37,16 +38,18 @@ def prepared(name: str, text: Path, *settings: str) -> Prepared:
 def test_the_matrices_have_what_another_process_has_trained(
     name: str, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the first process trains nothing, and takes so long for a piece that the other one gets some."""
+    """Here the first process trains nothing, and has its first piece until the other one has trained a piece."""
     trainer: Any = prepared(name, text, "objective.workers=2").trainer()
     monkeypatch.setattr(trainer, "shortest", 50)
-    first, train_piece = os.getpid(), trainer.train_piece
+    first, train_piece, trained = os.getpid(), trainer.train_piece, multiprocessing.get_context("fork").Event()
 
     def others_train(piece: Piece) -> Any:
-        if os.getpid() != first:
-            return train_piece(piece)
-        time.sleep(0.3)
-        return np.zeros(2)
+        if os.getpid() == first:
+            assert trained.wait(600)
+            return np.zeros(2)
+        sums = train_piece(piece)
+        trained.set()
+        return sums
 
     monkeypatch.setattr(trainer, "train_piece", others_train)
     before = {key: tensor.clone() for key, tensor in (trainer.model.state_dict() | trainer.state()).items()}

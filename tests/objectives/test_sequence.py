@@ -73,7 +73,7 @@ def test_ratio_between_mixes_by_the_seeded_coin(model, batch, monkeypatch):
 
 @pytest.mark.parametrize("schedule", ["linear", "inverse-sigmoid"])
 @given(over=st.integers(1, 100_000), ratio=st.floats(0.1, 1), part=st.floats(0, 1))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_schedules_fall_from_ratio_to_floor(schedule, over, ratio, part):
     objective = TeacherForcing(ratio=ratio, floor=part * ratio, over=over, schedule=schedule)
     values = [objective.ratio_at(step) for step in sorted({0, over // 4, over // 2, over, 3 * over, 10**7})]

@@ -242,11 +242,14 @@ def test_a_head_has_as_many_classes_as_the_data(opinions: Path, tmp_path: Path) 
 def test_a_head_that_no_public_type_has_is_refused_by_name(opinions: Path, tmp_path: Path) -> None:
     settings = [*OURS["bert"][0], *SHORT, f"data.train={opinions}", "head.pool=mean"]
     list(Run(change(find_recipe("classify"), settings, KINDS), tmp_path / "run"))
-    with pytest.raises(UserError, match=r"bert, the nearest, has no head\.pool=mean"):
+    message = (
+        r"bert, the nearest, has head\.pool=first, and this model has head\.pool=mean; train one with head\.pool=first"
+    )
+    with pytest.raises(UserError, match=message):
         export(load(tmp_path / "run", "cpu"), tmp_path / "written")
     body = BertConfig(vocab=50, embed=32, outputs=("replaced",))
     assert find_type(HeadedConfig(body, ClassHeadConfig(labels=2).for_body(body))) == "electra"
-    with pytest.raises(UserError, match=r"electra, the nearest, has no head\.hidden=tanh \(but gelu\)"):
+    with pytest.raises(UserError, match=r"electra, the nearest, has head\.hidden=gelu, and .* head\.hidden=tanh"):
         find_type(HeadedConfig(body, ClassHeadConfig(labels=2, hidden="tanh").for_body(body)))
 
 

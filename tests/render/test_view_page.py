@@ -205,7 +205,7 @@ def test_too_many_heads_are_averaged_and_too_long_a_text_raises_an_error():
         AttentionView("t", long, long, [Layer("l", np.zeros((1, 1800, 1800)))]).html()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.text(max_size=20), st.lists(st.text(max_size=6), min_size=1, max_size=4))
 def test_any_text_gives_a_well_formed_page(title, pieces):
     weights = np.zeros((1, len(pieces), len(pieces)))

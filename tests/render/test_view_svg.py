@@ -52,7 +52,7 @@ def test_slanted_labels_stay_inside_the_picture():
     assert y - reach >= 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.text(max_size=12), st.lists(st.text(max_size=6), max_size=5), st.lists(st.text(max_size=6), max_size=5))
 def test_any_text_gives_well_formed_xml(title, rows, columns):
     picture = AttentionView(title, rows, columns, [Layer("l", np.ones((1, len(rows), len(columns))))]).svg()
@@ -169,7 +169,7 @@ def test_missing_points_break_the_line():
 
 
 @pytest.mark.parametrize("log_y", [False, True])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.floats(width=32), max_size=8))
 def test_any_values_can_be_drawn(log_y, ys):
     root = ET.fromstring(curve_svg(Curve("t", "x", "y", [Line("a", range(len(ys)), ys)], log_y)))

@@ -132,7 +132,7 @@ def test_a_model_without_attention_is_reported():
 pieces = st.lists(st.text(max_size=8), min_size=1, max_size=30)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(pieces, pieces, st.integers(40, 120))
 def test_any_text_fits_any_width(rows, columns, width):
     lines = printed(diagonal(rows, columns), width)

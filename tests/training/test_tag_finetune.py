@@ -15,6 +15,7 @@ import regard
 from regard.cli import main
 from regard.data.batches import collate
 from regard.data.word_pieces import PieceText
+from regard.entities import to_iob2
 from regard.errors import UserError
 from regard.heads import tag_sequences
 from regard.models import HeadedConfig
@@ -27,7 +28,7 @@ from regard.training.run import Run
 from regard.training.warm_start import WarmStart
 from regard.verbs import export, load, look, tag
 from regard.verbs.tagging import tag_words, word_tags
-from tiny_public import CONTEXT, albert, bert, gpt2, roberta, transformers
+from tiny_public import CONTEXT, LINES, albert, bert, gpt2, roberta, transformers
 
 PEOPLE, PLACES, VERBS = ("Anna", "Hal Berg"), ("London", "New York"), ("sees", "left")
 PLAN = [
@@ -96,7 +97,7 @@ def test_a_tagger_of_each_type_is_exported(folder: Path, tmp_path: Path, given: 
         tmp_path / "public", output_loading_info=True
     )
     assert not any(report.values()), report
-    assert list(theirs.config.id2label.values()) == list(model.fields["tags"].names)
+    assert list(theirs.config.id2label.values()) == [to_iob2(name) for name in model.fields["tags"].names]
     row = model.fields["text"].encode(["Hal Berg left ."])[0]
     batch = collate([{"text": row, "tags": torch.zeros(4, dtype=torch.int32).numpy()}], model.task)
     with torch.no_grad():
@@ -107,6 +108,49 @@ def test_a_tagger_of_each_type_is_exported(folder: Path, tmp_path: Path, given: 
     assert isinstance(again.fields["text"], PieceText)
     texts = ["Hal Berg left New York .", "Anna sees London"]
     assert word_tags(again, texts) == word_tags(model, texts)
+
+
+@pytest.mark.parametrize("scheme", ["bioes", "iob2"])
+@pytest.mark.parametrize("strategy", ["simple", "first"])
+def test_transformers_finds_the_same_entities(folder: Path, tmp_path: Path, scheme: str, strategy: str) -> None:
+    """Its pipeline groups IOB2 alone: in BIOES, E-PER would be an entity of its own, and S-LOC one of the type S-LOC.
+
+    The strategy "simple" takes each sub-word for a word, so here each word is one.
+    """
+    whole = " ".join([*PEOPLE, *PLACES, *VERBS, "."])
+    bert(tmp_path / "given", lines=[whole] if strategy == "simple" else LINES)
+    settings = [*PLAN, "plan.steps=40", "plan.evaluate=40", "plan.rate=0.01", f"data.scheme={scheme}"]
+    recipe, start = started("tag", [*files(folder), *settings], tmp_path / "given")
+    list(Run(recipe, tmp_path / "run", init=start))
+    model = load(tmp_path / "run", "cpu")
+    export(model, tmp_path / "public")
+    texts = ["Hal Berg left New York.", "Anna sees London."]
+    ours = [[(one.type, one.start, one.end) for one in found.entities] for found in tag(model, texts)]
+    assert ours == [[("PER", 0, 8), ("LOC", 14, 22)], [("PER", 0, 4), ("LOC", 10, 16)]]
+    read = transformers.pipeline(
+        "token-classification",
+        model=str(tmp_path / "public"),
+        tokenizer=str(tmp_path / "public"),
+        aggregation_strategy=strategy,
+    )
+    assert [[(one["entity_group"], one["start"], one["end"]) for one in found] for found in read(texts)] == ours
+
+
+def test_an_exported_tagger_keeps_its_own_tags(folder: Path, tmp_path: Path) -> None:
+    """`transformers` reads those of IOB2; the tags of the run are beside them, as long as both say the same."""
+    model = trained(folder, tmp_path / "run", "bert", *FEW)
+    export(model, tmp_path / "public")
+    texts = ["Hal Berg left New York.", "Anna sees London."]
+    again = load(tmp_path / "public", "cpu")
+    assert again.fields["tags"].names == model.fields["tags"].names
+    assert tag(again, texts) == tag(model, texts)
+    export(again, tmp_path / "once more")
+    first, second = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("public", "once more"))
+    assert first == second
+    named = dict.fromkeys(map(str, range(len(first["id2label"]))), "B-GOD") | {"0": "O"}
+    (tmp_path / "public" / "config.json").write_text(json.dumps(first | {"id2label": named}))
+    with pytest.raises(UserError, match="classes have the name 'B-GOD'"):  # another tool gave other names: they count
+        load(tmp_path / "public", "cpu")
 
 
 def test_a_random_field_scores_first_pieces_alone(folder: Path) -> None:

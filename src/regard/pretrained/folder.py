@@ -223,7 +223,7 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
 def find_type(config: ModelConfig) -> str:
     """The type that a model can be written as: the first one that reads back as the same config."""
     body, _ = config.split()
-    differences: dict[str, list[str]] = {}
+    differences: dict[str, dict[str, str]] = {}
     for kind, checkpoint_type in CHECKPOINT_TYPES.items():
         if checkpoint_type.for_config(body) is not None:
             differences[kind] = unsupported_settings(kind, config)
@@ -234,26 +234,32 @@ def find_type(config: ModelConfig) -> str:
         raise UserError(f"model={name}: no public checkpoint type has such a model; only Transformers can be exported")
     # Of types with as many differences, one with another head: it is easier to train than another body.
     closest = min(differences, key=lambda kind: (len(differences[kind]), -" ".join(differences[kind]).count("head.")))
-    lacking = ", ".join(differences[closest])
-    raise UserError(f"no public type has this model: {closest}, the nearest, has no {lacking}; train one without it")
+    lacking, instead = ", ".join(differences[closest]), ", ".join(differences[closest].values())
+    found, cure = f"has no {lacking}", "train one without it"
+    if all(differences[closest].values()):
+        found, cure = f"has {instead}, and this model has {lacking}", f"train one with {instead}"
+    raise UserError(f"no public type has this model: {closest}, the nearest, {found}; {cure}")
 
 
-def unsupported_settings(kind: str, config: ModelConfig) -> list[str]:
-    """The settings of a model, as name=value, that a checkpoint of this type cannot hold: they would not read back."""
+def unsupported_settings(kind: str, config: ModelConfig) -> dict[str, str]:
+    """The settings of a model, as name=value, that a checkpoint of this type cannot hold: they would not read back.
+
+    Each has the setting that the type has instead; empty: none that is known.
+    """
     body, head = config.split()
     checkpoint_type = CHECKPOINT_TYPES[kind].for_config(body)
     assert checkpoint_type is not None
-    lacking: list[str] = []
+    lacking: dict[str, str] = {}
     if head is not None:
         body, heads = without_outputs(body), checkpoint_type.heads
-        lacking = heads[head.predicts].unsupported(head) if head.predicts in heads else [f"head={head.predicts}"]
+        lacking = heads[head.predicts].unsupported(head) if head.predicts in heads else {f"head={head.predicts}": ""}
     canonical = canonical_config(body)
     try:
         read_back = canonical_config(checkpoint_type.round_trip(canonical))
     except UserError:  # the type lacks these positions, and the other settings are invalid without them
-        return [f"model.positions={getattr(canonical, 'positions', None)}", *lacking]
+        return {f"model.positions={getattr(canonical, 'positions', None)}": "", **lacking}
     names = (one.name for one in fields(body) if getattr(canonical, one.name) != getattr(read_back, one.name))
-    return [*(f"model.{name}={format_value(getattr(body, name))}" for name in names), *lacking]
+    return {**{f"model.{name}={format_value(getattr(body, name))}": "" for name in names}, **lacking}
 
 
 def canonical_config(config: ModelConfig) -> ModelConfig:

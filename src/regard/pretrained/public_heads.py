@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from regard.entities import names_entities, to_iob2
 from regard.errors import UserError
 from regard.heads import (
     HEADS,
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from regard.pretrained.checkpoint_type import ConfigReader
 
 LABELS, LABEL_IDS, PROBLEM, THRESHOLD = "id2label", "label2id", "problem_type", "threshold"
+OUR_LABELS = "regard_labels"  # our names of the classes, where id2label has others, which `transformers` needs
 TASK = "regard_task"  # our name of the task, where several have the same head: a class of a text, or of a pair
 ONE_LABEL, NUMBER, SEVERAL_LABELS = "single_label_classification", "regression", "multi_label_classification"
 MOST_LABELS = 1_000_000  # classes whose names are made up; more would take gigabytes before the weights are compared
 # The settings of a config.json that belong to a head, and not to the body.
-HEAD_SETTINGS = (LABELS, LABEL_IDS, PROBLEM, THRESHOLD, TASK, "num_labels")
+HEAD_SETTINGS = (LABELS, LABEL_IDS, OUR_LABELS, PROBLEM, THRESHOLD, TASK, "num_labels")
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,13 @@ class PublicHead:
         """The tensors under the names that they have in files with this head."""
         return {name if name in self.names else self.prefix + name: tensor for name, tensor in tensors.items()}
 
-    def unsupported(self, head: Any) -> list[str]:
-        """The settings of a head of ours, as name=value, that this head cannot have, and the values that it has."""
+    def unsupported(self, head: Any) -> dict[str, str]:
+        """The settings of a head of ours, as name=value, that this head cannot have, and those that it has instead."""
         if type(head) is not type(self.config):
-            return [f"head={next((name for name, kind in HEADS.items() if kind is type(head)), head.predicts)}"]
+            return {f"head={next((name for name, kind in HEADS.items() if kind is type(head)), head.predicts)}": ""}
         differ = [name for name in ("pool", "hidden", "inner", "bias") if name in _settings(head)]
         values = [(name, getattr(head, name), getattr(self.config, name)) for name in differ]
-        return [f"head.{name}={ours} (but {theirs})" for name, ours, theirs in values if ours != theirs]
+        return {f"head.{name}={ours}": f"head.{name}={theirs}" for name, ours, theirs in values if ours != theirs}
 
 
 def _settings(head: Any) -> set[str]:
@@ -188,6 +190,8 @@ def problem_type(settings: Mapping[str, Any], path: object) -> str:
 def label_names(settings: Mapping[str, Any], path: object) -> tuple[str, ...]:
     """The names of the classes in a config.json, in the order of their numbers; without any, as `transformers` does."""
     named, count = settings.get(LABELS), settings.get("num_labels")
+    if _are_iob2(named, ours := settings.get(OUR_LABELS)):
+        named = ours
     if named:
         numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
         if not numbers or set(named) != set(numbers):
@@ -200,9 +204,24 @@ def label_names(settings: Mapping[str, Any], path: object) -> tuple[str, ...]:
     return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
 
 
-def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
-    """The settings of a config.json that name the classes."""
-    return {
-        LABELS: {str(at): name for at, name in enumerate(names)},
-        LABEL_IDS: {name: at for at, name in enumerate(names)},
-    }
+def label_settings(names: tuple[str, ...], tags: bool = False) -> dict[str, Any]:
+    """The settings of a config.json that name the classes.
+
+    `transformers` groups the tags of entities only in IOB2, so classes that are tags of BIOES get the names of IOB2
+    there: those of B and S the same name, and those of I and E. The class with the highest logit stays the same.
+    """
+    shown = [to_iob2(name) for name in names] if tags and names_entities(names) else list(names)
+    ids = {name: at for at, name in enumerate(names)}
+    settings: dict[str, Any] = {LABELS: _numbered(shown), LABEL_IDS: {name: ids[name] for name in shown}}
+    return settings if shown == list(names) else {**settings, OUR_LABELS: _numbered(names)}
+
+
+def _numbered(names: Iterable[str]) -> dict[str, str]:
+    return {str(at): name for at, name in enumerate(names)}
+
+
+def _are_iob2(named: object, ours: object) -> bool:
+    """Whether names of classes are those that `label_settings` writes for these tags: a tool may have changed them."""
+    if not isinstance(ours, dict) or not all(isinstance(name, str) for name in ours.values()):
+        return False
+    return named == {number: to_iob2(name) for number, name in ours.items()}

@@ -18,7 +18,7 @@ import torch
 from tokenizers import processors
 
 from regard.checkpoint import resolve, run_of
-from regard.data.fields import LabelField
+from regard.data.fields import EntityTags, LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.data.vector_files import write_vectors
@@ -30,7 +30,7 @@ from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
 from regard.pretrained.elmo import OPTIONS, WEIGHTS, write_elmo
 from regard.pretrained.folder import GENERATION, INDEX
-from regard.pretrained.public_heads import HEAD_SETTINGS, TASK, label_settings
+from regard.pretrained.public_heads import HEAD_SETTINGS, LABELS, TASK, label_settings
 from regard.stored import average as averaged
 from regard.stored import check_weights
 from regard.tasks import task_of
@@ -204,7 +204,8 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
         if model.module.config.split()[1] is not None and model.task is not task_of(model.module.config):
             settings[TASK] = model.task.name
     if labels is not None:
-        settings |= label_settings(labels.names)
+        if not settings.get(LABELS):  # a public checkpoint keeps its names
+            settings |= label_settings(labels.names, tags=isinstance(labels, EntityTags))
         settings.pop("num_labels", None)
     if model.module.config.one_per_text and settings.get("pad_token_id") is None:
         # GPT-2: its classifier reads the last token that is not padding.

@@ -23,7 +23,7 @@ PLAN = ["plan.steps=2", "plan.evaluate=2", "plan.batch_tokens=96", "plan.warmup=
 def write(folder: Path) -> None:
     draw = Random(3)
     words = ["the", "heron", "stood", "a", "fish", "came", "near"]
-    sentences = [" ".join(draw.choices(words, k=draw.randint(3, 7))) + "." for _ in range(80)]
+    sentences = [" ".join(draw.choices(words, k=draw.randint(3, 7))) + "." for _ in range(500)]
     (folder / "text.txt").write_text(" ".join(sentences), encoding="utf-8")
 
 

@@ -204,7 +204,7 @@ def test_examples_leave_room_for_their_marks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_validation_set_of_one_example_is_a_warning(recipe, tmp_path, running):
-    """Of running text, an example has up to 2,000 characters: two of them are enough."""
+    """Of running text, an example may be long: its characters count."""
     (tmp_path / "one").write_text("ab\tba\n")
     (tmp_path / "more").write_text("ab\tba\n" * 900)
     model = RecurrentLmConfig(width=8)

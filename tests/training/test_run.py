@@ -733,6 +733,20 @@ def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
     assert all(weight.isfinite().all() for weight in _weights(out, 4).values())
 
 
+def test_an_evaluation_without_finite_outputs_is_divergence(recipe, tmp_path, monkeypatch):
+    from regard.objectives import TeacherForcing
+
+    call = TeacherForcing.__call__
+
+    def poisoned(objective, model, batch, step, own=None, state=None):
+        sums, state = call(objective, model, batch, step, own, state)
+        return {"nll": sums["nll"] * (1.0 if torch.is_grad_enabled() else float("nan"))}, state
+
+    monkeypatch.setattr(TeacherForcing, "__call__", poisoned)
+    with pytest.raises(Diverged, match=r"step 2: training diverged: on the validation examples, .* lower plan.rate"):
+        list(Run(recipe("plan.evaluate=2"), tmp_path / "run"))
+
+
 def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):
     list(Run(recipe("plan.steps=2"), tmp_path / "first"))
     run = Run(recipe("plan.rate=1e-5", "model.width=24"), tmp_path / "second", init=warm_start_from(tmp_path / "first"))

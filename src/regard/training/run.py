@@ -51,13 +51,13 @@ from regard.training.folder import (
     save,
 )
 from regard.training.interrupt import SignalGuard
-from regard.training.loop import GradientTrainer, require_finite, schedule_width
+from regard.training.loop import Diverged, GradientTrainer, require_finite, schedule_width
 from regard.training.optim import depends_on_steps, place_in_schedule, rate_at
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import Prepared, prepare
 from regard.training.tuning import tuned_start, tuning_limits, tuning_recipe
 from regard.training.warm_start import Transfer, WarmStart, warm_start_from
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import Loaded, NotFinite
 
 MOST_GROWTH = 10  # a trainer of word vectors has diverged if its loss is above this times the first loss, at least 1
 
@@ -405,7 +405,12 @@ class Run:
             for module in (self.model, own):
                 if module is not None:
                     stack.enter_context(evaluation_mode(module, recipe.plan.compile))
-            return evaluate_step(model, prepared.corpus.valid, recipe, share)
+            try:
+                return evaluate_step(model, prepared.corpus.valid, recipe, share)
+            except NotFinite as error:
+                found = "on the validation examples, outputs of the model are NaN or infinite"
+                cure = f"lower plan.rate ({recipe.plan.rate:g})"
+                raise Diverged(f"step {self.state.step}: training diverged: {found}; {cure}.") from error
 
     def _averaged(self) -> AbstractContextManager[None]:
         """Inside the block, the model has its averaged weights, if the trainer averages them."""

@@ -1,4 +1,4 @@
-"""The exception for mistakes of the user, suggestions for misspelled names, lack of memory, texts safe to print."""
+"""The exception for mistakes of the user, a check of sizes, names that are suggested, lack of memory, safe texts."""
 
 import re
 from collections.abc import Iterable
@@ -18,6 +18,13 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     options = sorted(known)
     close = get_close_matches(name, options, n=1, cutoff=CLOSE)
     return f' Did you mean "{prefix}{close[0]}"?' if close else f" Known: {', '.join(prefix + one for one in options)}."
+
+
+def check_sizes(least: int = 1, **sizes: int) -> None:
+    """Raise ``UserError`` for a size below the least one; a size has the name of its argument."""
+    for name, size in sizes.items():
+        if size < least:
+            raise UserError(f"{name}={size}: must be at least {least}.")
 
 
 def escape_controls(text: str, keep: str = "") -> str:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.device import autocast_dtype, is_traced
-from regard.errors import UserError, nearest
+from regard.errors import UserError, check_sizes, nearest
 from regard.kernels import additive_triton
 from regard.kernels.additive import additive_logits
 from regard.kernels.fused import fused_attention, window_attention
@@ -143,6 +143,7 @@ class ScaledDot(Dot):
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        check_sizes(width=width)
         self.scale = 1.0 / math.sqrt(width)
 
 
@@ -151,6 +152,7 @@ class General(Dot):
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, key_width=key_width)
         self.key = nn.Linear(key_width, query_width, bias=False)
 
     def keys(self, memory: Tensor) -> Tensor:
@@ -183,6 +185,7 @@ class Additive(Score):
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, key_width=key_width, width=width)
         self.query = nn.Linear(query_width, width)
         self.key = nn.Linear(key_width, width, bias=False)
         self.v = nn.Parameter(torch.empty(width))
@@ -223,6 +226,7 @@ class Location(Score):
 
     def __init__(self, query_width: int, capacity: int) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, capacity=capacity)
         self.capacity = capacity
         self.query = nn.Linear(query_width, capacity, bias=False)
 
@@ -243,6 +247,8 @@ class Relative(Dot):
 
     def __init__(self, width: int, furthest: int) -> None:
         super().__init__()
+        check_sizes(width=width)
+        check_sizes(0, furthest=furthest)
         self.scale = 1.0 / math.sqrt(width)
         self.furthest = furthest
         self.distance = nn.Parameter(torch.empty(2 * furthest + 1, width))  # -furthest … furthest
@@ -265,6 +271,8 @@ class XLRelative(Dot):
 
     def __init__(self, heads: int, width: int, model_width: int, furthest: int | None = None) -> None:
         super().__init__()
+        check_sizes(heads=heads, width=width, model_width=model_width)
+        check_sizes(0, furthest=furthest or 0)
         self.scale, self.furthest = 1.0 / math.sqrt(width), furthest
         self.content = nn.Parameter(torch.zeros(heads, width))
         self.position = nn.Parameter(torch.zeros(heads, width))
@@ -294,6 +302,7 @@ class Window(Score):
 
     def __init__(self, score: Score, radius: int) -> None:
         super().__init__()
+        check_sizes(0, radius=radius)
         self.score = score
         self.radius = radius
 
@@ -328,6 +337,7 @@ class LocalPredictive(Window):
 
     def __init__(self, score: Score, query_width: int, radius: int) -> None:
         super().__init__(score, radius)
+        check_sizes(query_width=query_width, radius=radius)  # the Gaussian of a radius of 0 has no width
         self.hidden = nn.Linear(query_width, query_width, bias=False)
         self.centre = nn.Linear(query_width, 1, bias=False)
 

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from regard.errors import check_sizes
+
 
 def sinusoids(positions: Tensor, width: int, interleaved: bool = True) -> Tensor:
     """sin and cos of positions at width/2 frequencies, from 1 to 1/10000 (Vaswani et al. 2017, §3.5): (..., width).
@@ -45,6 +47,9 @@ class Buckets(nn.Module):
 
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, both_ways: bool = True) -> None:
         super().__init__()
+        check_sizes(heads=heads)
+        check_sizes(4 if both_ways else 2, buckets=buckets)
+        check_sizes(buckets // (4 if both_ways else 2) + 1, furthest=furthest)
         self.table = nn.Embedding(buckets, heads)
         self.heads, self.buckets, self.furthest, self.both_ways = heads, buckets, furthest, both_ways
 

@@ -35,8 +35,8 @@ MOST_CHANGE, WIDE = 8.0, 100
 # product reaches 40 at the default settings; from 8 on, vectors of WikiText-2 grow to several times their usual length.
 # Also the largest rate × weight of a noise word in one block.
 MOST_SUM = 4.0
-# From this logit on, an update of skip-gram has a lower rate. Both matrices change at once, each by the rows of the other,
-# so that a row that overshoots makes the next change larger. Running text at the default settings stays below 15.
+# From this logit on, an update of skip-gram has a lower rate. Both matrices change at once, each by the rows of the
+# other, so that a row that overshoots makes the next change larger. Running text stays below 15 by default.
 MOST_LOGIT = 20.0
 LEAST_READ = 1e-3  # the smallest part of a text that the sub-sampling may leave
 # All centres change the root of a Huffman tree, but in many directions, so the root is counted as if a part of them
@@ -271,9 +271,8 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
     slopes = torch.addcmul(targets.positive, targets.total, logits.sigmoid(), value=-1)  # (B, X, O)
     if mean is None:
         damped = damped_rate(rate, logits)
-        changes = (
-            slopes * input_rates(blocks.inputs, targets.total, len(model.output), damped)
-        ) @ compared  # (B, I, D)
+        of_words = input_rates(blocks.inputs, targets.total, len(model.output), damped)
+        changes = (slopes * of_words) @ compared  # (B, I, D)
         slopes *= damped
     else:
         slopes *= rate

@@ -716,6 +716,13 @@ def test_minutes_end_a_run_and_count_over_sittings(recipe, tmp_path):
     assert again.step == finished.step
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_data_is_read(recipe, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr("regard.training.run.prepare", None)
+    with pytest.raises(UserError, match="run: cannot be written: Not a directory; choose a directory"):
+        Run(recipe(), tmp_path / "file" / "run")
+
+
 def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
     from regard.objectives import TeacherForcing
 

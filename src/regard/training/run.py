@@ -23,7 +23,7 @@ from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory, nearest
-from regard.file_io import append_line, check_finite
+from regard.file_io import append_line, check_finite, check_writable
 from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
@@ -91,6 +91,8 @@ class Run:
         self.kinds = kinds = with_kinds(kinds)
         out, asked = Path(out), recipe
         check_folder(out, existing)
+        if ranks.first:
+            check_writable(out)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
                 pass

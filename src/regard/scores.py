@@ -38,7 +38,7 @@ from regard.kernels.fused import fused_attention, window_attention
 from regard.mask import Mask, default_positions, masked_bias
 
 SINUSOIDS_STEP = 256  # the number of cached sinusoids is a multiple of this
-AT_ONCE = 2**26  # the most numbers of a bias that are computed at once without gradients: 256 MiB
+AT_ONCE = 2**22  # the most numbers of a bias that are computed at once without gradients: 16 MiB, which caches hold
 FEW_QUERIES = 8  # up to this many queries, plain matrix products are faster on a CPU than the fused kernel
 
 
@@ -105,10 +105,11 @@ class Dot(Score):
         if q.shape[-2] == 1 or (q.shape[-2] <= FEW_QUERIES and not q.is_cuda):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
         if chunks := self._chunks(q, k, mask, q_at, k_at):
-            parts = [
-                self.attend(q[..., some, :], k, v, mask.for_queries(some), dropout, q_at[some], k_at) for some in chunks
-            ]
-            return torch.cat(parts, dim=-2)
+            read = v.new_empty(*torch.broadcast_shapes(q.shape[:-2], v.shape[:-2]), q.shape[-2], v.shape[-1])
+            for some in chunks:  # into one tensor: results between the biases would scatter the memory
+                part = q[..., some, :], k, v, mask.for_queries(some), dropout, q_at[some], k_at
+                read[..., some, :] = self.attend(*part)
+            return read
         queries, bias = self.queries(q), self.bias(q, k, q_at, k_at)
         match mask.route(q.shape[-2]) if aligned and bias is None else "table":
             case "everything" | "causal":

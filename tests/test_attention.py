@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attention, Memory, MultiHead, attend, weights
+from regard.errors import UserError
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.recording import record
 from regard.scores import SCORES, WINDOWS, Additive, Dot, General, build_score
@@ -236,6 +237,20 @@ def test_heads_must_divide_the_width_unless_their_width_is_given() -> None:
     with pytest.raises(ValueError, match="width 10 does not divide into 3 heads"):
         MultiHead(10, 3)
     assert MultiHead(10, 3, head_width=5)(torch.randn(1, 2, 10)).shape == (1, 2, 10)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((8, 0), "heads=0: must be at least 1"),
+        ((8, -2), "heads=-2: must be at least 1"),
+        ((0, 2), "width=0: must be at least 1"),
+        ((8, 2, None, -4), "head_width=-4: must be at least 0"),
+    ],
+)
+def test_sizes_that_cannot_be_built_are_named(sizes: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
+        MultiHead(*sizes)
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -13,6 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from regard.attention import MultiHead, attend, weights
 from regard.errors import UserError
+from regard.layers.positions import Buckets
+from regard.layers.recurrent import Recurrent
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import (
     NOT_FOR_A_SOURCE,
@@ -535,6 +537,32 @@ def test_a_name_from_a_lecture_is_refused_with_the_name_here(other: str, ours: s
     assert ours in SCORES
     with pytest.raises(UserError, match=rf"named {ours} here; set model\.score={ours}$"):
         check_score(other, {})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ScaledDot(0), "width=0: must be at least 1"),
+        (lambda: ScaledDot(-4), "width=-4: must be at least 1"),
+        (lambda: General(4, 0), "key_width=0: must be at least 1"),
+        (lambda: Additive(4, 4, 0), "width=0: must be at least 1"),
+        (lambda: Location(4, -1), "capacity=-1: must be at least 1"),
+        (lambda: Relative(0, 3), "width=0: must be at least 1"),
+        (lambda: Relative(4, -1), "furthest=-1: must be at least 0"),
+        (lambda: XLRelative(0, 4, 8), "heads=0: must be at least 1"),
+        (lambda: XLRelative(2, 4, 8, -1), "furthest=-1: must be at least 0"),
+        (lambda: LocalMonotonic(Dot(), -1), "radius=-1: must be at least 0"),
+        (lambda: LocalPredictive(Dot(), 4, 0), "radius=0: must be at least 1"),
+        (lambda: Buckets(2, 1), "buckets=1: must be at least 4"),
+        (lambda: Buckets(2, 1, both_ways=False), "buckets=1: must be at least 2"),
+        (lambda: Buckets(2, 32, 8), "furthest=8: must be at least 9"),
+        (lambda: Recurrent("lstm", 4, 0), "width=0: must be at least 1"),
+        (lambda: Recurrent("gru", 4, 4, directions=0), "directions=0: must be at least 1"),
+    ],
+)
+def test_sizes_that_cannot_be_built_are_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
+        make()
 
 
 def test_location_says_when_it_has_no_room() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.errors import check_sizes
 from regard.mask import EVERYTHING, Mask, default_positions, zero_padding
 from regard.scores import ScaledDot, Score
 from regard.taps import (
@@ -284,7 +285,9 @@ class MultiHead(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if head_width is None and width % heads:
+        check_sizes(width=width, heads=heads)
+        check_sizes(0, head_width=head_width or 0)
+        if not head_width and width % heads:
             raise ValueError(f"width {width} does not divide into {heads} heads: choose a multiple, or give head_width")
         self.heads = heads
         self.head_width = head_width or width // heads

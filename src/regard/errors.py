@@ -1,4 +1,4 @@
-"""The exception for mistakes of the user, suggestions for misspelled names, lack of memory, texts safe to print."""
+"""The exception for mistakes of the user, a check of sizes, names that are suggested, lack of memory, safe texts."""
 
 import re
 from collections.abc import Iterable
@@ -49,6 +49,13 @@ def _without_middle(text: str, most: int) -> str:
     """A text of at most so many characters, and an ellipsis in its middle if it was longer."""
     kept = most // 2
     return text if len(text) <= most else f"{text[:kept]}…{text[-kept:]}"
+
+
+def check_sizes(least: int = 1, **sizes: int) -> None:
+    """Raise ``UserError`` for a size below the least one; a size has the name of its argument."""
+    for name, size in sizes.items():
+        if size < least:
+            raise UserError(f"{name}={size}: must be at least {least}.")
 
 
 def escape_controls(text: str, keep: str = "") -> str:

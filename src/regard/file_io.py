@@ -56,6 +56,20 @@ def named_path(path: str | Path) -> Path:
     return Path(path)
 
 
+def check_writable(path: Path) -> None:
+    """Raise ``UserError`` if a file or folder cannot be made, or replaced, at this path: before work that is for it.
+
+    Permissions do not tell: the user may be root, and the disk read-only. So a folder is made there, and removed.
+    """
+    with as_user_error(path):
+        place = path if path.is_dir() else path.absolute().parent
+        while not os.path.lexists(place):
+            place = place.parent
+        trial = temporary_path(place / "trial")
+        trial.mkdir()
+        trial.rmdir()
+
+
 def temporary_path(path: Path) -> Path:
     """A path beside `path` with a random name, which no other process can have chosen or prepared."""
     return path.with_name(f".{path.name}.{os.urandom(8).hex()}.half")

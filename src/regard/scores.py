@@ -31,14 +31,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.device import autocast_dtype, is_traced
-from regard.errors import UserError, nearest
+from regard.errors import UserError, check_sizes, nearest
 from regard.kernels import additive_triton
 from regard.kernels.additive import additive_logits
 from regard.kernels.fused import fused_attention, window_attention
 from regard.mask import Mask, default_positions, masked_bias
 
 SINUSOIDS_STEP = 256  # the number of cached sinusoids is a multiple of this
-AT_ONCE = 2**26  # the most numbers of a bias that are computed at once without gradients: 256 MiB
+AT_ONCE = 2**22  # the most numbers of a bias that are computed at once without gradients: 16 MiB, which caches hold
 FEW_QUERIES = 8  # up to this many queries, plain matrix products are faster on a CPU than the fused kernel
 
 
@@ -105,10 +105,11 @@ class Dot(Score):
         if q.shape[-2] == 1 or (q.shape[-2] <= FEW_QUERIES and not q.is_cuda):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
         if chunks := self._chunks(q, k, mask, q_at, k_at):
-            parts = [
-                self.attend(q[..., some, :], k, v, mask.for_queries(some), dropout, q_at[some], k_at) for some in chunks
-            ]
-            return torch.cat(parts, dim=-2)
+            read = v.new_empty(*torch.broadcast_shapes(q.shape[:-2], v.shape[:-2]), q.shape[-2], v.shape[-1])
+            for some in chunks:  # into one tensor: results between the biases would scatter the memory
+                part = q[..., some, :], k, v, mask.for_queries(some), dropout, q_at[some], k_at
+                read[..., some, :] = self.attend(*part)
+            return read
         queries, bias = self.queries(q), self.bias(q, k, q_at, k_at)
         match mask.route(q.shape[-2]) if aligned and bias is None else "table":
             case "everything" | "causal":
@@ -143,6 +144,7 @@ class ScaledDot(Dot):
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        check_sizes(width=width)
         self.scale = 1.0 / math.sqrt(width)
 
 
@@ -151,6 +153,7 @@ class General(Dot):
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, key_width=key_width)
         self.key = nn.Linear(key_width, query_width, bias=False)
 
     def keys(self, memory: Tensor) -> Tensor:
@@ -183,6 +186,7 @@ class Additive(Score):
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, key_width=key_width, width=width)
         self.query = nn.Linear(query_width, width)
         self.key = nn.Linear(key_width, width, bias=False)
         self.v = nn.Parameter(torch.empty(width))
@@ -223,6 +227,7 @@ class Location(Score):
 
     def __init__(self, query_width: int, capacity: int) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, capacity=capacity)
         self.capacity = capacity
         self.query = nn.Linear(query_width, capacity, bias=False)
 
@@ -243,6 +248,8 @@ class Relative(Dot):
 
     def __init__(self, width: int, furthest: int) -> None:
         super().__init__()
+        check_sizes(width=width)
+        check_sizes(0, furthest=furthest)
         self.scale = 1.0 / math.sqrt(width)
         self.furthest = furthest
         self.distance = nn.Parameter(torch.empty(2 * furthest + 1, width))  # -furthest … furthest
@@ -265,6 +272,8 @@ class XLRelative(Dot):
 
     def __init__(self, heads: int, width: int, model_width: int, furthest: int | None = None) -> None:
         super().__init__()
+        check_sizes(heads=heads, width=width, model_width=model_width)
+        check_sizes(0, furthest=furthest or 0)
         self.scale, self.furthest = 1.0 / math.sqrt(width), furthest
         self.content = nn.Parameter(torch.zeros(heads, width))
         self.position = nn.Parameter(torch.zeros(heads, width))
@@ -294,6 +303,7 @@ class Window(Score):
 
     def __init__(self, score: Score, radius: int) -> None:
         super().__init__()
+        check_sizes(0, radius=radius)
         self.score = score
         self.radius = radius
 
@@ -328,6 +338,7 @@ class LocalPredictive(Window):
 
     def __init__(self, score: Score, query_width: int, radius: int) -> None:
         super().__init__(score, radius)
+        check_sizes(query_width=query_width, radius=radius)  # the Gaussian of a radius of 0 has no width
         self.hidden = nn.Linear(query_width, query_width, bias=False)
         self.centre = nn.Linear(query_width, 1, bias=False)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from regard.file_io import check_writable
+
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
 
@@ -143,6 +145,32 @@ def test_a_place_that_cannot_be_written(regard: Regard, translator: Make, tiny: 
     assert "look.html" in refused(regard("look", translator(), "abc", "-o", tmp_path / "file" / "look.html"))
     assert ".pdf" in refused(regard("look", translator(), "abc", "-o", tmp_path / "look.pdf"))
     assert (tmp_path / "file").read_text(encoding="utf-8") == "in the way"
+
+
+@pytest.mark.parametrize("place", ["file/run", "file/deep/run", "/sys/run"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("train dates --out", "ladder dates --out", "explain heads --out", "show dates --example --out", "export RUN"),
+        *("look RUN abc --out", "embed RUN --out", "caption RUN --out", "neighbours RUN --out"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_torch_is_imported(
+    regard: Regard, translator: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, place: str
+) -> None:
+    """Also for the superuser, whom no permission stops: below a file, and in a system of files that are not real."""
+    if place.startswith("/sys") and not Path("/sys/kernel").is_dir():
+        pytest.skip("this system has no /sys")
+    run = translator()
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import fails
+    assert f"{place}: cannot be written: " in refused(regard(*command.replace("RUN", str(run)).split(), place))
+
+
+def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "run", tmp_path / "a" / "b" / "run"):
+        check_writable(path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("number", "cure"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "write")])

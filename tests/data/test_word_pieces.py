@@ -126,3 +126,9 @@ def test_long_sentences_are_trained_in_parts() -> None:
     assert all(len(row) <= 16 for row in field.encode([one.text for one in parts]))
     assert [one for some in sentence_parts({"text": field}, [long], None, None) for one in some] == [long]
     assert [len(row) for row in field.shortened([long.text, "the"], 16)] == [16, len(field.encode(["the"])[0])]
+
+
+def test_the_windows_of_a_very_long_text_take_time_in_proportion_to_it() -> None:
+    """If each window took as long as the text, this test would take many minutes and be stopped."""
+    spans = word_windows([1] * 500_000, 30, 7)
+    assert (len(spans), spans[-1]) == (21739, (499_974, 500_000))

@@ -97,6 +97,15 @@ def sentences(found: Hypotheses, row: int) -> list[list[int]]:
     ]
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_logits_of_nan_give_a_score_of_nan(size: int) -> None:
+    decoder, state = toy_decoder(1, rows=2)
+    state.vector[1] = torch.nan
+    found = beam(decoder, state, torch.full((2,), BOS), size, 5, STOP, Penalty(0.6), forbid=FORBIDDEN)
+    assert found.scores[:, 0].isnan().tolist() == [False, True]
+    assert found.logps[:, 0].isnan().tolist() == [False, True]
+
+
 @pytest.mark.parametrize("formula", ["power", "gnmt"])
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("limit", [2, 3, 4, 5])

@@ -212,6 +212,14 @@ def test_forbidden_tokens_are_never_picked_and_logps_are_the_models(pick: Pick) 
     assert torch.isin(first(())[0], torch.tensor([2, 5])).any()
 
 
+@pytest.mark.parametrize("pick", [greedy, Sampler(2.0), Sampler(2.0, top_k=4), Sampler(2.0, top_p=0.9)])
+def test_logits_of_nan_give_a_log_probability_of_nan(pick: Pick) -> None:
+    table = Table(4, vocab=9)
+    table.table[..., 7] = torch.nan
+    _, logps = next(stream(table, start(3), torch.tensor([2, 3, 4]), pick, 3, STOP, (2, 5)))
+    assert logps.isnan().all()
+
+
 def test_the_same_seed_draws_the_same_tokens() -> None:
     def draw(seed: int) -> Tensor:
         sampler = Sampler(1.5, top_k=5, generator=seeded(seed))

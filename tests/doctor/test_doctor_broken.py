@@ -253,8 +253,19 @@ def mean_loss(module: nn.Module, tokens: Tensor, real: Tensor) -> tuple[Tensor, 
     return total / count, count
 
 
+def own_count(module: nn.Module, tokens: Tensor, real: Tensor) -> tuple[Tensor, int]:
+    total, count = loss(module, tokens, real)
+    return total, count + 1
+
+
 def padded_count(module: nn.Module, tokens: Tensor, real: Tensor) -> tuple[Tensor, int]:
-    return loss(module, tokens, real)[0], tokens.shape[1]
+    return loss(module, tokens, real)[0], tokens.numel()
+
+
+def padded_sum(module: nn.Module, tokens: Tensor, real: Tensor) -> tuple[Tensor, int]:
+    """The cross-entropy of all tokens that follow a real one, padding included."""
+    logits, targets = module(tokens, real)[:, :-1], tokens[:, 1:].masked_fill(~real[:, :-1], -100)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"), int(real[:, 1:].sum())
 
 
 def not_finite() -> Sound:
@@ -288,7 +299,9 @@ BROKEN: dict[str, tuple[str, Callable[[], nn.Module], Calls]] = {
     "a short cache": ("cached", Forgets, CALLS),
     "select does not move": ("beam", StaysBehind, CALLS),
     "a mean as the loss": ("accumulated", Sound, replace(CALLS, loss=mean_loss)),
-    "padding is counted": ("accumulated", Sound, replace(CALLS, loss=padded_count)),
+    "a count that is no sum": ("accumulated", Sound, replace(CALLS, loss=own_count)),
+    "padding is counted": ("counted", Sound, replace(CALLS, loss=padded_count)),
+    "padding in the sum": ("counted", Sound, replace(CALLS, loss=padded_sum)),
     "a tensor is not saved": ("saved", LosesATensor, CALLS),
     "no optimiser state": ("resumed", Sound, replace(CALLS, trainer=ForgetsTheOptimizer)),
     "a count of the trainer": ("resumed", Sound, replace(CALLS, trainer=ForgetsACount)),
@@ -302,7 +315,7 @@ def by_status(findings: list[Finding], status: str) -> list[str]:
 def test_a_sound_module_passes_every_check() -> None:
     findings = doctor(Sound(), CALLS)
     assert by_status(findings, PASSED) == list(CHECKS)
-    assert len({check for check, _, _ in BROKEN.values()}) == len(CHECKS) == 12
+    assert len({check for check, _, _ in BROKEN.values()}) == len(CHECKS) == 13
     for found in findings:
         assert found.claim
         assert found.did.endswith(".")
@@ -372,7 +385,7 @@ def test_the_page_describes_every_check() -> None:
 
 def test_what_is_not_given_does_not_apply() -> None:
     findings = doctor(Sound(), Calls(logits=CALLS.logits, vocab=VOCAB))
-    assert by_status(findings, DOES_NOT_APPLY) == ["tokenizer", "future", "cached", "beam", "resumed"]
+    assert by_status(findings, DOES_NOT_APPLY) == ["tokenizer", "future", "cached", "beam", "counted", "resumed"]
     assert by_status(findings, FAILED) == []
     assert all(found.note and found.error is None for found in findings if found.status == DOES_NOT_APPLY)
 

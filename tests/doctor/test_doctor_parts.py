@@ -17,7 +17,9 @@ from test_doctor_broken import (
     MultipliesPadding,
     Sound,
     not_finite,
+    own_count,
     padded_count,
+    padded_sum,
 )
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -154,7 +156,9 @@ LEFT = replace(WHOLE, left_padding=True)
         ("empty", CountsTexts, WHOLE, "the other texts of the batch"),
         ("cached", Forgets, CALLS, "outputs differ from step 3 on"),
         ("cached", ForgetsSoon, CALLS, "outputs differ from step 1 on"),
-        ("accumulated", Sound, replace(CALLS, loss=padded_count), "the count of the loss: 6 in the batch, 12 in"),
+        ("counted", Sound, replace(CALLS, loss=padded_count), "the count of the loss: 18, and 24 with more padding"),
+        ("counted", Sound, replace(CALLS, loss=padded_sum), "the sum of the loss: leave out the places where"),
+        ("accumulated", Sound, replace(CALLS, loss=own_count), "the count of the loss: 8 in the batch, 9 in"),
         ("accumulated", Sound, replace(CALLS, loss=None), None),
     ],
 )  # fmt: skip
@@ -267,7 +271,7 @@ def test_the_loss_of_a_model_is_that_of_its_task() -> None:
     bert = BertConfig(vocab=16, **TINY)  # type: ignore[arg-type]
     structured = StructuredConfig(vocab=16, labels=2, width=8, embed=8, hops=2, attention=6)
     cases: list[tuple[ModelConfig, Tensor, int]] = [
-        (gpt, TOKENS.roll(-1, 1)[REAL], 5),
+        (gpt, TOKENS[:, 1:][REAL[:, 1:]], 3),
         (bert, TOKENS[:, 0], 2),
         (structured, TOKENS[:, 0] % 2, 2),
     ]
@@ -275,7 +279,7 @@ def test_the_loss_of_a_model_is_that_of_its_task() -> None:
         module, calls = config.build().eval(), model_calls(config)
         assert calls.loss is not None
         logits = calls.logits(module, TOKENS, REAL)
-        logits = logits[REAL] if config is gpt else logits if config is structured else logits[:, 0]
+        logits = logits[:, :-1][REAL[:, 1:]] if config is gpt else logits if config is structured else logits[:, 0]
         total, counted = calls.loss(module, TOKENS, REAL)
         assert counted == count, config
         if config is not structured:  # which adds a penalty

@@ -42,6 +42,7 @@ def test_a_row_of_nan_has_tokens_of_the_vocabulary():
     logits[0], logits[1, 7] = torch.nan, torch.nan
     logps, tokens = found(logits, 4)
     assert (tokens < 300).all()
+    assert len(set(tokens[0].tolist())) == 4, "if they were one token, and this one forbidden, NaN would be hidden"
     assert logps[:2].isnan().all()
     assert logps[2].isfinite().all()
 

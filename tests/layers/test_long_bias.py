@@ -52,3 +52,23 @@ def test_some_queries_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     if name == "t5":
         assert max(sizes) <= limit
         assert len(sizes) > 2 * (LENGTH // 4)  # every layer computes its own
+
+
+def test_the_bias_of_few_thousand_tokens_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed at once fits in a few dozen MiB, however long the text is."""
+    sizes, forward = [], Buckets.forward
+    monkeypatch.setattr(Buckets, "forward", lambda *given: (sizes.append((one := forward(*given)).numel()), one)[1])
+    model = replace(CONFIGS["t5"], layers=1).build().eval()
+    with torch.no_grad():
+        model.encode(torch.randint(20, (1, 2000)))
+    assert sum(sizes) == HEADS * 2000**2
+    assert max(sizes) <= 2**22
+
+
+def test_the_bias_of_many_queries_is_that_of_one() -> None:
+    """Of many queries it is looked up by the distance, of one (a step of decoding) by the bucket."""
+    for both_ways, buckets, furthest in ((True, 32, 128), (False, 32, 128), (True, 4, 3), (False, 16, 40)):
+        bias, places = Buckets(HEADS, buckets, furthest, both_ways), torch.arange(300)
+        whole = bias(places, places)
+        for query in (0, 1, 120, 299):
+            assert torch.equal(bias(places[query : query + 1], places)[:, :, 0], whole[:, :, query])

@@ -17,6 +17,7 @@ from regard.objectives.word_pairs import (
     HuffmanTree,
     NegativeSampling,
     Noise,
+    damped_rate,
     definition,
     input_rates,
     kept_fraction,
@@ -62,7 +63,13 @@ def test_an_update_is_a_step_along_the_gradient_of_the_definition(model: str, ob
 def test_words_that_are_read_often_have_a_lower_rate() -> None:
     """The word 5 is read twice, with the weights 6 and 10; 6 once, with 1; 0 has no prediction."""
     inputs, total = torch.tensor([[5, 6], [0, 5]]), torch.tensor([[[2.0, 4.0], [1.0, 0.0]], [[0.0, 0.0], [9.0, 1.0]]])
-    assert input_rates(inputs, total, 7, 0.5)[..., 0].tolist() == [[0.25, 0.5], [0.5, 0.25]]
+    assert input_rates(inputs, total, 7, torch.tensor(0.5))[..., 0].tolist() == [[0.25, 0.5], [0.5, 0.25]]
+
+
+def test_very_large_logits_lower_the_rate() -> None:
+    assert damped_rate(0.1, torch.tensor([3.0, -19.0])) == torch.tensor(0.1)
+    assert damped_rate(0.1, torch.tensor([3.0, -40.0])) == torch.tensor(0.1) / 4
+    assert damped_rate(0.1, torch.zeros(2)) == torch.tensor(0.1)
 
 
 def test_the_loss_of_one_prediction_is_the_formula() -> None:
@@ -154,10 +161,11 @@ def test_words_of_one_topic_become_near(text: Path, tmp_path: Path, settings: tu
     "settings",
     [
         ("objective.window=10", "objective.negatives=15", "plan.rate=0.025"),
+        ("objective.window=10", "objective.negatives=15", "plan.rate=0.05"),
         ("objective=hierarchical", "plan.rate=0.05"),
         ("plan.rate=0.1",),
     ],
-    ids=["negatives", "tree", "rate"],
+    ids=["negatives", "both", "tree", "rate"],
 )
 def test_passages_that_repeat_their_words_are_trained(settings: tuple[str, ...], tmp_path: Path) -> None:
     """Each line repeats twenty words of 2,000, so that one update changes the same rows many times."""

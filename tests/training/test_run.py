@@ -757,6 +757,13 @@ def test_minutes_end_a_run_and_count_over_sittings(recipe, tmp_path):
     assert again.step == finished.step
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_data_is_read(recipe, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr("regard.training.run.prepare", None)
+    with pytest.raises(UserError, match="run: cannot be written: Not a directory; choose a directory"):
+        Run(recipe(), tmp_path / "file" / "run")
+
+
 def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
     from regard.objectives import TeacherForcing
 
@@ -772,6 +779,20 @@ def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
         list(Run(recipe(), out))
     assert resolve(out).name == "000004"
     assert all(weight.isfinite().all() for weight in _weights(out, 4).values())
+
+
+def test_an_evaluation_without_finite_outputs_is_divergence(recipe, tmp_path, monkeypatch):
+    from regard.objectives import TeacherForcing
+
+    call = TeacherForcing.__call__
+
+    def poisoned(objective, model, batch, step, own=None, state=None):
+        sums, state = call(objective, model, batch, step, own, state)
+        return {"nll": sums["nll"] * (1.0 if torch.is_grad_enabled() else float("nan"))}, state
+
+    monkeypatch.setattr(TeacherForcing, "__call__", poisoned)
+    with pytest.raises(Diverged, match=r"step 2: training diverged: on the validation examples, .* lower plan.rate"):
+        list(Run(recipe("plan.evaluate=2"), tmp_path / "run"))
 
 
 def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):

@@ -12,7 +12,7 @@ from regard.checks.adapters import loaded_calls, model_calls
 from regard.checks.decoding import beam_search, cached
 from regard.checks.files import saved, tokenizer, weights
 from regard.checks.leaks import batch, batched, empty, future, padding
-from regard.checks.learning import accumulated, resumed
+from regard.checks.learning import accumulated, counted, resumed
 from regard.checks.subject import DOES_NOT_APPLY, FAILED, PASSED, Calls, CheckResult, Subject, does_not_apply
 from regard.errors import UserError
 from regard.report.sections import Table
@@ -30,6 +30,7 @@ CHECKS: dict[str, Check] = {
     "empty": empty,
     "cached": cached,
     "beam": beam_search,
+    "counted": counted,
     "accumulated": accumulated,
     "saved": saved,
     "resumed": resumed,

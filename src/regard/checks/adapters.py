@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.checkpoint import resolve
 from regard.checks.learning import STEPS
@@ -120,7 +121,7 @@ def _with_targets(
     if config.one_per_text:
         targets = answers[:, 0].double() if head == "number" else answers[:, 0]
     elif config.causal:
-        targets = tokens.roll(-1, dims=1).masked_fill(~real, IGNORED)
+        targets = F.pad(tokens[:, 1:].masked_fill(~real[:, 1:], IGNORED), (0, 1), value=IGNORED)
     elif head == "tag":
         targets = answers.masked_fill(~real, IGNORED)
     elif head == "span":

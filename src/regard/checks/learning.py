@@ -1,4 +1,4 @@
-"""Checks of training: accumulated gradients, and a run that is resumed."""
+"""Checks of training: padding in the loss, accumulated gradients, and a run that is resumed."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -8,12 +8,31 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from regard.checks.subject import ROWS, CheckResult, Subject, Texts, difference, does_not_apply, measured
+from regard.checks.subject import PADDING, ROWS, CheckResult, Subject, Texts, difference, does_not_apply, measured
 from regard.errors import UserError
 from regard.file_io import load_tensors, save_tensors
 from regard.objectives.objective import Trainer
 
 STEPS = 4  # that are trained; half of them before the interruption
+
+
+def counted(subject: Subject) -> CheckResult:
+    """Padding changes no loss.
+
+    Adds padding to texts of several lengths, and changes the ids in it. The sum of the loss and its count must stay.
+    """
+    if subject.calls.loss is None:
+        return does_not_apply("no loss: `loss` was not given")
+    texts, worst = subject.texts(ragged=True), 0.0
+    outputs, (expected, count) = subject.real_logits(texts), _loss(subject, texts)
+    for case in (texts.fill(int(subject.ids(4)[0])), texts.pad(0, PADDING, subject.filler)):
+        if difference(subject.real_logits(case), outputs) > subject.bound:
+            return does_not_apply("padding changes the outputs, and so the loss, see `padding`")
+        found, counted = _loss(subject, case)
+        if counted != count:
+            return measured(abs(counted - count), 0, f"the count of the loss: {count}, and {counted} with more padding")
+        worst = max(worst, difference(found.detach(), expected.detach()))
+    return measured(worst, subject.bound, "the sum of the loss: leave out the places where `real` is False")
 
 
 def accumulated(subject: Subject) -> CheckResult:

@@ -22,7 +22,10 @@ def caption(
     images: Annotated[
         list[Path] | None, typer.Argument(metavar="IMAGE…", help="Image files: JPEG, PNG or WebP.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html; one image also .svg or .npz.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", callback=options.writable, help="Write .html; one image also .svg or .npz."),
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Show this caption instead of the model's own.")] = None,
     beam: options.Beam = 1,
     penalty: options.Penalty = 1.0,

@@ -23,7 +23,8 @@ def embed(
     run: options.Run,
     file: options.File = "-",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the .npz here, not to standard output.")
+        Path | None,
+        typer.Option("--out", "-o", callback=options.writable, help="Write the .npz here, not to standard output."),
     ] = None,
     pool: Annotated[
         str | None,

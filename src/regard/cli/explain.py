@@ -32,7 +32,9 @@ OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbe
 def explain(
     topic: Annotated[str | None, typer.Argument(help="What to explain; without it, all topics are listed.")] = None,
     words: Annotated[list[str] | None, typer.Argument(help="A model, a text for it, options name=value.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page, one .html file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", callback=options.writable, help="Write a page, one .html file.")
+    ] = None,
     json: options.Json = False,
     download: options.Download = False,
     help: Annotated[bool, typer.Option("--help", "-h", help="Show what a topic explains, and its options.")] = False,

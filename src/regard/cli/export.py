@@ -12,7 +12,12 @@ from regard.cli.lines import print_line
 
 def export(
     run: options.Run,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write; of word vectors, the file.")],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", callback=options.writable, help="The directory to write; of word vectors, the file."
+        ),
+    ],
     to: Annotated[
         str,
         typer.Option(

@@ -51,7 +51,10 @@ Trials = Annotated[
     int | None,
     typer.Option(min=1, max=4, help="For sequences: how many settings of each family are tried. Default: 4."),
 ]
-Out = Annotated[Path | None, typer.Option(help="The directory of the ladder. Default: runs/ladder-RECIPE.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(callback=options.writable, help="The directory of the ladder. Default: runs/ladder-RECIPE."),
+]
 
 
 def ladder(

@@ -20,7 +20,9 @@ TextOrImage = Annotated[str, typer.Argument(metavar="TEXT", help="The input of t
 Second = Annotated[
     str | None, typer.Argument(metavar="SECOND", help="For a model of pairs or choices: the second text, or a choice.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", callback=options.writable, help="Write .html (all of it), .svg or .npz.")
+]
 Target = Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")]
 Part = Annotated[
     str | None,

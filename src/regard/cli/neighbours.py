@@ -30,7 +30,10 @@ def neighbours(
     text: Annotated[
         str | None, typer.Option(help="Sentences, one on each line: the nearest occurrences of a marked word in them.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="With --text: write a page, one .html file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", callback=options.writable, help="With --text: write a page, one .html file."),
+    ] = None,
     json: options.Json = False,
     *,
     opening: options.Opening,

@@ -13,6 +13,7 @@ import typer
 
 from regard.cli.completion import setting_names
 from regard.errors import UserError
+from regard.file_io import check_writable
 
 if TYPE_CHECKING:
     from regard import decode
@@ -25,6 +26,13 @@ def check_exists(run: Path) -> Path:
     if not (str(run).startswith("hf:") or run.exists() or run.parent.name == "steps"):  # a step may be in steps/.old
         raise UserError(f"{run}: no such directory; name a run, such as runs/dates.")
     return run
+
+
+def writable(context: typer.Context, out: Path | None) -> Path | None:
+    """Where to write; a place that cannot be written is refused here, before the work."""
+    if out is not None and not context.resilient_parsing:  # not while a shell completes the command
+        check_writable(out)
+    return out
 
 
 Run = Annotated[

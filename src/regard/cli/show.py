@@ -52,7 +52,8 @@ def show(
     ] = False,
     json: options.Json = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="With --example: write a page, one .html file.")
+        Path | None,
+        typer.Option("--out", "-o", callback=options.writable, help="With --example: write a page, one .html file."),
     ] = None,
 ) -> None:
     """List the recipes, or every setting of one: its value, the values that are allowed, what it does.

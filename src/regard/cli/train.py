@@ -61,7 +61,9 @@ def train(
         ),
     ],
     settings: options.Settings = None,
-    out: Annotated[Path | None, typer.Option(help="The directory of the run. Default: runs/RECIPE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=options.writable, help="The directory of the run. Default: runs/RECIPE.")
+    ] = None,
     existing: Annotated[
         str | None,
         typer.Option(

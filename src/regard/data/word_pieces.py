@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -90,11 +91,11 @@ def word_windows(lengths: Sequence[int], room: int, shared: int) -> list[tuple[i
     """
     ends, spans, start = [0, *accumulate(lengths)], list[tuple[int, int]](), 0
     while True:
-        end = max(start + 1, int(np.searchsorted(ends, ends[start] + room, side="right")) - 1)
+        end = max(start + 1, bisect_right(ends, ends[start] + room) - 1)
         spans.append((start, min(end, len(lengths))))
         if end >= len(lengths):
             return spans
-        start = max(start + 1, int(np.searchsorted(ends, ends[end] - shared)))
+        start = max(start + 1, bisect_left(ends, ends[end] - shared))
 
 
 def sentence_parts(

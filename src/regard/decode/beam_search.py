@@ -239,7 +239,7 @@ def _backtrack(kept: list[Candidates], finished: list[tuple[Candidates, Tensor]]
         torch.cat([ended.parents for ended, _ in finished], dim=1),
         torch.cat([ended.tokens for ended, _ in finished], dim=1),
     ).take(at)  # (B, nbest)
-    found = scores > NEG_INF
+    found = scores != NEG_INF  # NaN counts as found, so that a caller sees it
     lengths = (at // size + 1).masked_fill(~found, 0)
 
     tokens, totals = [], []  # the totals are the log-probabilities of the sentence up to each token

@@ -54,7 +54,8 @@ def select_tokens(
         high = tl.max(tl.max(tl.where(there, u, float("-inf")), 1), 0)
         one = tl.min(tl.min(tl.where(there & (u == high), token, vocab), 1), 0)
         tl.store(logps + r * COUNT + number, high - log_total)
-        tl.store(tokens + r * COUNT + number, tl.minimum(one, vocab - 1).to(tl.int64))  # NaN is equal to no token
+        one = tl.where(one < vocab, one, number)  # NaN is equal to no token: then others, not all of them forbidden
+        tl.store(tokens + r * COUNT + number, one.to(tl.int64))
         there &= token != one
 
 

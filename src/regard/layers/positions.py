@@ -11,6 +11,9 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import check_sizes
 
 
 def sinusoids(positions: Tensor, width: int, interleaved: bool = True) -> Tensor:
@@ -45,13 +48,22 @@ class Buckets(nn.Module):
 
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, both_ways: bool = True) -> None:
         super().__init__()
+        check_sizes(heads=heads)
+        check_sizes(4 if both_ways else 2, buckets=buckets)
+        check_sizes(buckets // (4 if both_ways else 2) + 1, furthest=furthest)
         self.table = nn.Embedding(buckets, heads)
         self.heads, self.buckets, self.furthest, self.both_ways = heads, buckets, furthest, both_ways
 
     def forward(self, q_at: Tensor, k_at: Tensor) -> Tensor:
         """Positions (Tq,) and (Tk,) or (B, 1, 1, Tk) → the bias (1 or B, H, Tq, Tk), which all layers share."""
         behind = q_at[:, None] - k_at
-        return self.table(self.bucket(behind.view(-1, *behind.shape[-2:]))).permute(0, 3, 1, 2)
+        behind = behind.view(-1, *behind.shape[-2:])
+        if len(q_at) == 1:  # a step of decoding
+            return self.table(self.bucket(behind)).permute(0, 3, 1, 2)
+        # There are fewer distances than pairs: those from `furthest` on share a bucket.
+        of_distance = self.table(self.bucket(torch.arange(-self.furthest, self.furthest + 1, device=behind.device)))
+        places = behind.clamp(-self.furthest, self.furthest) + self.furthest
+        return F.embedding(places, of_distance).permute(0, 3, 1, 2)
 
     def bucket(self, behind: Tensor) -> Tensor:
         """The bucket of a key that is ``behind`` positions before its query (negative: after it)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.errors import UserError, nearest
+from regard.errors import UserError, check_sizes, nearest
 from regard.layers.cells import EQUATIONS, PARTS, STATE, Gates, Weights, cell_gates
 from regard.layers.dropout import dropout_mask
 from regard.mask import zero_padding
@@ -55,6 +55,7 @@ class Recurrent(nn.Module):
         super().__init__()
         if cell not in KERNELS:
             raise UserError(f"model.cell={cell}: no such cell.{nearest(cell, KERNELS)}")
+        check_sizes(inputs=inputs, width=width, layers=layers, directions=directions)
         if width % directions:
             raise UserError(f"model.width={width}: must be even, because each of two directions has half of it")
         self.cell, self.width, self.parts, self.dropout = cell, width, PARTS[cell], dropout

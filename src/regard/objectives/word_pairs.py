@@ -35,6 +35,9 @@ MOST_CHANGE, WIDE = 8.0, 100
 # product reaches 40 at the default settings; from 8 on, vectors of WikiText-2 grow to several times their usual length.
 # Also the largest rate × weight of a noise word in one block.
 MOST_SUM = 4.0
+# From this logit on, an update of skip-gram has a lower rate. Both matrices change at once, each by the rows of the
+# other, so that a row that overshoots makes the next change larger. Running text stays below 15 by default.
+MOST_LOGIT = 20.0
 LEAST_READ = 1e-3  # the smallest part of a text that the sub-sampling may leave
 # All centres change the root of a Huffman tree, but in many directions, so the root is counted as if a part of them
 # changed it. The part was tried out on small texts: it makes blocks of 4 to 52 centres.
@@ -257,7 +260,7 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
     """One step of gradient descent on the loss of blocks, in place; returns the logits (B, X, O) before it.
 
     `mean` (B, X, I) is the second result of `model.pairs`. Without it, words that are read often have a lower rate
-    (`input_rates`).
+    (`input_rates`), and so has an update with very large logits (`damped_rate`).
     """
     width = model.output.shape[1]
     inputs, outputs = blocks.inputs.flatten(), targets.outputs.flatten()
@@ -267,16 +270,25 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
     logits = predictors @ compared.mT
     slopes = torch.addcmul(targets.positive, targets.total, logits.sigmoid(), value=-1)  # (B, X, O)
     if mean is None:
-        changes = (slopes * input_rates(blocks.inputs, targets.total, len(model.output), rate)) @ compared  # (B, I, D)
+        damped = damped_rate(rate, logits)
+        of_words = input_rates(blocks.inputs, targets.total, len(model.output), damped)
+        changes = (slopes * of_words) @ compared  # (B, I, D)
+        slopes *= damped
     else:
-        changes = blocks.near @ (slopes * rate @ compared)
-    slopes *= rate
+        slopes *= rate
+        changes = blocks.near @ (slopes @ compared)
     model.output.index_add_(0, outputs, (slopes.mT @ predictors).view(-1, width))
     model.embedding.weight.index_add_(0, inputs, changes.view(-1, width))
     return logits
 
 
-def input_rates(inputs: Tensor, total: Tensor, size: int, rate: float) -> Tensor:
+def damped_rate(rate: float, logits: Tensor) -> Tensor:
+    """The rate of an update: smaller by (MOST_LOGIT / largest logit)² if a logit is larger than MOST_LOGIT."""
+    largest = logits.abs().amax() if logits.numel() else logits.new_zeros(())  # the tree of one word has no node
+    return rate * (MOST_LOGIT / largest).clamp_(max=1).square_()
+
+
+def input_rates(inputs: Tensor, total: Tensor, size: int, rate: Tensor) -> Tensor:
     """The rates (B, I, 1) of the words that are read, of `size` words: at most `MOST_SUM` / Σ total of a word.
 
     All changes of a word's row follow from its value before the update, so that the row overshoots if they are many.

@@ -23,7 +23,7 @@ from regard.data.spelled import SpelledText
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory, nearest
-from regard.file_io import append_line, check_finite, named_path
+from regard.file_io import append_line, check_finite, check_writable, named_path
 from regard.migrations import stored_digest
 from regard.models import Model
 from regard.objectives.objective import AveragesWeights, Step
@@ -51,13 +51,13 @@ from regard.training.folder import (
     save,
 )
 from regard.training.interrupt import SignalGuard
-from regard.training.loop import GradientTrainer, require_finite, schedule_width
+from regard.training.loop import Diverged, GradientTrainer, require_finite, schedule_width
 from regard.training.optim import depends_on_steps, place_in_schedule, rate_at
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import Prepared, prepare
 from regard.training.tuning import tuned_start, tuning_limits, tuning_recipe
 from regard.training.warm_start import Transfer, WarmStart, warm_start_from
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import Loaded, NotFinite
 
 MOST_GROWTH = 10  # a trainer of word vectors has diverged if its loss is above this times the first loss, at least 1
 
@@ -91,6 +91,8 @@ class Run:
         self.kinds = kinds = with_kinds(kinds)
         out, asked = named_path(out), recipe
         check_folder(out, existing)
+        if ranks.first:
+            check_writable(out)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read
                 pass
@@ -406,7 +408,12 @@ class Run:
             for module in (self.model, own):
                 if module is not None:
                     stack.enter_context(evaluation_mode(module, recipe.plan.compile))
-            return evaluate_step(model, prepared.corpus.valid, recipe, share)
+            try:
+                return evaluate_step(model, prepared.corpus.valid, recipe, share)
+            except NotFinite as error:
+                found = "on the validation examples, outputs of the model are NaN or infinite"
+                cure = f"lower plan.rate ({recipe.plan.rate:g})"
+                raise Diverged(f"step {self.state.step}: training diverged: {found}; {cure}.") from error
 
     def _averaged(self) -> AbstractContextManager[None]:
         """Inside the block, the model has its averaged weights, if the trainer averages them."""

@@ -154,7 +154,8 @@ def _window_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_
             logits = model.module(batch).float().cpu().numpy()  # (B, T, 2)
         for place, one in zip(group, logits):
             tokens = np.flatnonzero(rows[place]["text"][:, 2] & IN_PASSAGE)
-            yield _spans(asked[place], np.array(places[place][: len(tokens)]), one[tokens], one[0], longest)
+            inside, none = model.finite(one[tokens]), model.finite(one[0])
+            yield _spans(asked[place], np.array(places[place][: len(tokens)]), inside, none, longest)
 
     with pause_recording(model.module):
         return in_batches([len(row["text"]) for row in rows], batch_tokens, read)

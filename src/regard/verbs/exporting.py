@@ -24,7 +24,16 @@ from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.data.vector_files import write_vectors
 from regard.data.words import first_word, vocabulary
 from regard.errors import UserError, nearest
-from regard.file_io import as_user_error, aside, check_finite, named_path, read_object, write_file, write_json
+from regard.file_io import (
+    as_user_error,
+    aside,
+    check_finite,
+    check_writable,
+    named_path,
+    read_object,
+    write_file,
+    write_json,
+)
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
@@ -95,6 +104,7 @@ def export(
     place = named_path(path)
     if average < 0:
         raise UserError(f"--average {average} (in Python: average): give 1 or more.")
+    check_writable(place)
     if not isinstance(model, Loaded):
         model = load(model, device="cpu")
     elif model.precision != "float32":

@@ -57,7 +57,7 @@ def fill(
             states = model.states(batch["tokens"], batch.visible("tokens"))[places]  # (N, width)
             with model.autocast():  # logits are computed for the masks only
                 logits = cast(Any, model.module).product(states).logits().float()  # (N, V)
-            found = iter(_ranked(model.tokenizer, logits.softmax(dim=-1), top))
+            found = iter(_ranked(model, logits.softmax(dim=-1), top))
             for row, count in zip(rows, places.sum(dim=1).tolist()):
                 guesses = list(islice(found, count))
                 answers[row] = Filled(_written(model.tokenizer, texts[row], tokens[row], guesses), guesses)
@@ -92,7 +92,7 @@ def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_toke
         ]
         logps = module.combined(*by_side) if model.halves else by_side[0]
     logps[:, _specials(model)] = -torch.inf
-    guesses = _ranked(model.tokenizer, logps.softmax(dim=-1), top)
+    guesses = _ranked(model, logps.softmax(dim=-1), top)
     answers = {row: Filled("", []) for row in range(len(texts))}
     for row, (left, right), best in zip(there, sides, guesses):
         answers[row] = Filled(left + best[0].text + right, [best])
@@ -112,7 +112,7 @@ def context_vectors(model: Loaded, sides: Sequence[tuple[str, str]], batch_token
         with pause_recording(model.module):
             states = model.states(ids, visible)
         found[rows] = states.take_along_dim(places[:, None, None], dim=1)[:, 0].float().cpu()
-    return found.to(next(model.module.parameters()))
+    return model.finite(found).to(next(model.module.parameters()))
 
 
 def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines: Sequence[int]) -> Tensor:
@@ -169,8 +169,9 @@ def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], firs
     return mask
 
 
-def _ranked(tokenizer: Tokenizer, probabilities: Tensor, top: int) -> list[list[Guess]]:
+def _ranked(model: Loaded, probabilities: Tensor, top: int) -> list[list[Guess]]:
     """The `top` likeliest tokens of each row of probabilities (N, V)."""
+    tokenizer = model.tokenizer
     spelt = min(tokenizer.size, probabilities.shape[-1])  # a vocabulary may be padded to a round number
     best, tokens = probabilities[:, :spelt].topk(min(top, spelt), dim=-1)
     return [
@@ -178,7 +179,7 @@ def _ranked(tokenizer: Tokenizer, probabilities: Tensor, top: int) -> list[list[
             Guess(tokenizer.decode([token]).strip() or piece, piece, token, chance)
             for token, piece, chance in zip(row, tokenizer.pieces(row), chances)
         ]
-        for row, chances in zip(tokens.tolist(), best.tolist())
+        for row, chances in zip(tokens.tolist(), model.finite(best).tolist())
     ]
 
 
@@ -237,6 +238,8 @@ def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: i
                 sides = tuple(logps.values())
                 logps |= {"both": cast(Any, model.module).combined(*sides), "product": sides[0] + sides[1]}
             true = ids[row, 1 : length - 1]
+            for found in logps.values():
+                model.finite(found.gather(1, true[:, None]))
             counted = ~torch.isin(true, torch.tensor(specials, device=true.device))
             for name, found in logps.items():
                 found[:, specials] = -torch.inf

@@ -145,7 +145,8 @@ def _outputs(model: Loaded, texts: Iterable[Any], head: str, batch_tokens: int) 
         sizes = [array[..., 0].size for array in arrays]
 
     def read(rows: list[int]) -> Tensor:
-        return model.module(collate([inputs[row] for row in rows], model.task).to(model.device)).float().cpu()
+        outputs = model.module(collate([inputs[row] for row in rows], model.task).to(model.device))
+        return model.finite(outputs.float().cpu())
 
     with pause_recording(model.module), model.autocast():
         return in_batches(sizes, batch_tokens, read)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -65,6 +65,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "words": "a table of word vectors",
 }
 IMAGE_MODEL_NAMES = {"target": "a captioner"}  # the same, of a model whose source is an image
+Outputs = TypeVar("Outputs", Tensor, np.ndarray[Any, Any], list[float])
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
 # Fields of targets that are the same for all data, so that a public checkpoint needs no file for them.
 PLAIN_FIELDS: dict[type[Any], Field] = {NumberField: NumberField(1), ChoiceField: ChoiceField()}
@@ -77,6 +78,10 @@ PRECISIONS = ("auto", "float32", "bf16")
 # A directory with a tokenizer has one of these files.
 SPLITS = ("test", "valid", "train")
 VOCAB_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
+
+
+class NotFinite(UserError):  # noqa: N818
+    """Outputs of a model are NaN or infinite, though its weights are finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,6 +303,17 @@ class Loaded:
         """Whether the model has the output layer for a head of a task; a public checkpoint may have none."""
         config = self.module.config
         return head in config.predicts and config.with_output(head) == config
+
+    def finite(self, outputs: Outputs) -> Outputs:
+        """The outputs of the model, on their way to the host; NaN and infinite numbers are refused.
+
+        A model that counts gives the log-probability −∞ to what it has not seen.
+        """
+        values, counts = torch.as_tensor(outputs), self.module.config.learns_by == "counts"
+        if not bool(((values < torch.inf) if counts else values.isfinite()).all()):
+            cure = "some weights are too large; use another checkpoint, such as an earlier step"
+            raise NotFinite(f"{self.path}: outputs of the model are NaN or infinite; {cure}.")
+        return outputs
 
     def expect(self, verb: str, able: bool) -> None:
         """Refuse a verb that does not fit the model; the message names the verb to use instead."""

@@ -219,7 +219,10 @@ def _vectors(model: Loaded, read: Sequence[ReadText], layers: str, state: Any) -
             every, state = cast(Any, model.module).advance_layers(ids, state, real)
         states = chosen_layers(every, layers)
     stacked = torch.stack(states, 2).float().cpu()  # (B, T, layers, D)
-    vectors = [_by_word(each[places], text.owners).numpy() for each, places, text in zip(stacked, real.cpu(), read)]
+    vectors = [
+        model.finite(_by_word(each[places], text.owners).numpy())
+        for each, places, text in zip(stacked, real.cpu(), read)
+    ]
     return vectors if layers == "all" else [each[:, 0] for each in vectors], state
 
 

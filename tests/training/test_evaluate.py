@@ -252,6 +252,26 @@ def test_an_estimate_ends_at_the_first_limit_of_the_plan(recipe, monkeypatch):
     assert found.peak_bytes == 2 * found.weights_bytes + found.optimizer_bytes + 7
 
 
+def test_an_estimate_of_a_large_model_follows_from_a_few_rows(recipe, monkeypatch):
+    """No update reads more than an eighth of the rows, or two, and the activations are those of all rows."""
+    whole, rows, batches = estimate(recipe()), [], estimate_module.train
+
+    def watched(loss_module, source, plan, *given, **named):
+        rows.append(len(source.batch(0).rows))
+        return batches(loss_module, source, plan, *given, **named)
+
+    monkeypatch.setattr(estimate_module, "train", watched)
+    monkeypatch.setattr(estimate_module, "LARGE", 0)
+    found = estimate(recipe())
+    assert not whole.extrapolated
+    assert found.extrapolated
+    most = max(shape[0] for shape in found.shapes)
+    assert 1 < max(rows) <= max(2, most // 8) < most
+    assert found.activations_bytes == pytest.approx(whole.activations_bytes, rel=0.05)
+    assert found.peak_bytes == pytest.approx(whole.peak_bytes, rel=0.05)
+    assert found.seconds_per_step > 0
+
+
 def test_an_estimate_adds_up_and_leaves_no_trace(recipe, tmp_path):
     before = {path.name for path in tmp_path.iterdir()}
     found = estimate(recipe("plan.steps=1000"))

@@ -292,6 +292,8 @@ def _estimate(recipe: "Recipe", init: "Start | None", ranks: "Ranks", console: C
     if found.device.startswith("cuda") and recipe.plan.capture and not recipe.plan.checkpoint:
         rows["time"] += " and without CUDA graphs, with which a small model takes a fraction of this time"
     tried = "a few parts counted" if found.counts else "one update on the longest batch, a few on others"
+    if found.extrapolated:
+        tried = "updates on a few rows of a batch; its memory and time are estimated from these"
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: {tried}")
     for name, row in rows.items():
         console.print(f"  {name:<12}{row}", highlight=False, soft_wrap=True)

@@ -3,6 +3,8 @@
 import resource
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -16,6 +18,7 @@ from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.data.token_files import CACHE_BYTES
 from regard.data.words import Sentences
+from regard.objectives.objective import LossModule
 from regard.recipes import KINDS, Plan, Recipe
 from regard.tensor_tree import signature
 from regard.training.evaluate import check_evaluation
@@ -28,6 +31,10 @@ from regard.training.warm_start import WarmStart
 FILLING = 64  # the most batches that are read to fill a memory
 TIMED = 5  # batches that are timed; the first is a warm-up and is not counted
 SLOW = 10.0  # seconds of a step after which no further one is timed
+# On a CPU, from so many weights × places of a batch on, some rows of a batch are measured: a step would take about ten
+# seconds on two cores.
+LARGE = 5e10
+PART = 8  # one row, and this part of the rows (at least two), are measured then
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Estimate:
     tuning_steps: int = 0  # of the language model of plan.tune_lm, which comes first
     tuning_seconds: float = 0.0  # the time of its steps
     head: str = ""  # the settings of the head above the model's body; empty: the output layers are the model's own
+    extrapolated: bool = False  # whether the time and the activations follow from a few rows of a batch
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,16 @@ class SelectedBatches:
 
     def batch(self, step: int) -> Batch:
         return self.batches.batch(self.numbers[step % len(self.numbers)])
+
+
+@dataclass(frozen=True)
+class OneBatch:
+    """The same batch at every step."""
+
+    always: Batch
+
+    def batch(self, step: int) -> Batch:
+        return self.always
 
 
 def estimate(
@@ -109,8 +127,13 @@ def _measure(prepared: Prepared) -> Estimate:
     trainer = replace(prepared, recipe=replace(prepared.recipe, plan=plan)).trainer()
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
+    extrapolated, beyond = False, 0  # the bytes of activations that were not there
     if isinstance(trainer, GradientTrainer):
-        per_step, activations = _try_steps(prepared, trainer, plan)
+        extrapolated = _is_large(prepared, trainer)
+        if extrapolated:
+            per_step, activations, beyond = _try_rows(prepared, trainer, plan)
+        else:
+            per_step, activations = _try_steps(prepared, trainer, plan)
     else:
         per_step, activations = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED)), 0
     weights = sum(weight.nbytes for weight in trainer.model.parameters())
@@ -142,13 +165,60 @@ def _measure(prepared: Prepared) -> Estimate:
         ends_by=ends_by,
         seconds_per_step=per_step,
         seconds=per_step * length,
-        host_bytes=host + (CACHE_BYTES if prepared.encoded < 1 else 0),  # the whole text is still to be encoded
+        # If only a part is encoded, the whole text is still to be encoded.
+        host_bytes=host + beyond + (CACHE_BYTES if prepared.encoded < 1 else 0),
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
         counts=prepared.recipe.objective.learns_by == "counts",
         warnings=prepared.warnings,
         head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
+        extrapolated=extrapolated,
     )
+
+
+def _is_large(prepared: Prepared, trainer: GradientTrainer) -> bool:
+    """Whether a step takes too long for an estimate, and a few rows of a batch tell about all of its rows."""
+    batch = prepared.batches.batch(0)
+    rows = len(next(iter(batch.real.values())))
+    by_row = all(len(each) == rows for part in (batch.fields, batch.real) for each in part.values())
+    weights = sum(weight.numel() for weight in trainer.model.parameters())
+    work = weights * max(real.numel() for real in batch.real.values())
+    return prepared.device.type == "cpu" and batch.segment is None and by_row and rows > 2 and work > LARGE
+
+
+def _try_rows(prepared: Prepared, trainer: GradientTrainer, plan: Plan) -> tuple[float, int, int]:
+    """Run updates on a few rows. Returns the seconds of a step, the bytes of the activations of the longest batch, and
+    how many more these are than were measured. Both are taken to grow with the rows by the same amount for each row.
+    """
+    plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
+
+    def measured(number: int, rows: int) -> tuple[float, int]:
+        """The seconds and the bytes of the first rows of a batch."""
+        some = OneBatch(first_rows(prepared.batches.batch(number), rows))
+        with _saved_bytes(trainer.loss_module, plan) as saved:
+            (step,) = train(trainer.loss_module, some, plain, trainer.optimizer)
+        return step.seconds, saved.bytes
+
+    def extended(number: int) -> tuple[float, int, int]:
+        """The seconds and the bytes of a batch, and the bytes that were measured."""
+        rows = len(prepared.batches.batch(number).rows)
+        some = max(2, rows // PART)
+        _, (first, one), (second, more) = (measured(number, few) for few in (some, 1, some))  # the first is a warm-up
+        times = (rows - 1) / (some - 1)
+        return max(first + times * (second - first), second), round(one + times * (more - one)), more
+
+    longest, (per_step, activations, there) = _longest(prepared), extended(0)
+    if longest:
+        _, activations, there = extended(longest)
+    return per_step * plan.accumulate, activations, activations - there
+
+
+def first_rows(batch: Batch, count: int) -> Batch:
+    """The first rows of a batch whose tensors have its rows as the first dimension."""
+    fields, real = ({name: each[:count] for name, each in part.items()} for part in (batch.fields, batch.real))
+    counts = {name: max(1, number * count // len(batch.rows)) for name, number in batch.counts.items()}
+    counts |= {name: int(each.sum()) for name, each in real.items() if name in counts}
+    return replace(batch, fields=fields, real=real, counts=counts, rows=batch.rows[:count])
 
 
 def _try_steps(prepared: Prepared, trainer: GradientTrainer, plan: Plan) -> tuple[float, int]:
@@ -171,19 +241,32 @@ def _try_steps(prepared: Prepared, trainer: GradientTrainer, plan: Plan) -> tupl
         list(train(loss_module, SelectedBatches(prepared.batches, numbers[-1:]), plain, optimizer, carried=carried))
         if signature(list(carried.values())) == before:
             break
-    number = numbers[-1]
-    if len(prepared.batches.shapes) > 1:  # the batch of the first epoch with the most positions, with padding
-        batches = map(prepared.batches.batch, range(len(prepared.batches)))
-        sizes = [sum(real.numel() for real in batch.real.values()) for batch in batches]
-        number = sizes.index(max(sizes))
-    longest = SelectedBatches(prepared.batches, [number])
+    number = _longest(prepared) if len(prepared.batches.shapes) > 1 else numbers[-1]
+    with _saved_bytes(loss_module, plan) as saved:
+        list(train(loss_module, SelectedBatches(prepared.batches, [number]), plain, optimizer, carried=carried))
+    return per_step, saved.bytes
+
+
+def _longest(prepared: Prepared) -> int:
+    """The number of the batch of the first epoch that has the most positions, with padding."""
+    if len(prepared.batches.shapes) == 1:
+        return 0
+    batches = map(prepared.batches.batch, range(len(prepared.batches)))
+    sizes = [sum(real.numel() for real in batch.real.values()) for batch in batches]
+    return sizes.index(max(sizes))
+
+
+@contextmanager
+def _saved_bytes(loss_module: LossModule, plan: Plan) -> Iterator["SavedBytes"]:
+    """Counts the bytes that are kept for the backward pass inside the block."""
     saved = SavedBytes(loss_module)
     # With plan.checkpoint, autograd does not save the inputs of blocks: they are kept as arguments.
-    for block in blocks_of(loss_module) if plan.checkpoint else ():
-        block.register_forward_pre_hook(saved.count_input)
+    blocks = blocks_of(loss_module) if plan.checkpoint else ()
+    hooks = [block.register_forward_pre_hook(saved.count_input) for block in blocks]
     with saved:
-        list(train(loss_module, longest, plain, optimizer, carried=carried))
-    return per_step, saved.bytes
+        yield saved
+    for hook in hooks:
+        hook.remove()
 
 
 class SavedBytes(torch.autograd.graph.saved_tensors_hooks):

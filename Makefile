@@ -43,6 +43,7 @@ quick: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(wildcard tests/$(ROOM) tests/test_$(ROOM).py)
 else
 quick:
+	@test -z "$(ROOM)" || echo "$(ROOM) is no room."
 	@echo make quick ROOM=… runs the tests of one of these rooms: $(ROOMS)
 	@test -z "$(ROOM)"
 endif

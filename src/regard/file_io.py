@@ -56,12 +56,14 @@ def named_path(path: str | Path) -> Path:
     return Path(path)
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, is_file: bool = False) -> None:
     """Raise ``UserError`` if a file or folder cannot be made, or replaced, at this path: before work that is for it.
 
     Permissions do not tell: the user may be root, and the disk read-only. So a folder is made there, and removed.
     """
     with as_user_error(path):
+        if is_file:
+            _check_replaceable(path)
         place = path if path.is_dir() else path.absolute().parent
         while not os.path.lexists(place):
             place = place.parent
@@ -84,8 +86,7 @@ def atomic_write(path: Path, cure: str = "choose a directory that you may write 
     temporary = temporary_path(path)
     try:
         with as_user_error(path, cure):
-            if path.exists() and not path.is_file():
-                raise UserError(f"{path}: cannot be written: it is no plain file; give another name.")
+            _check_replaceable(path)
             with open(temporary, "xb") as file:  # x: exclusive creation, which follows no link
                 yield file
             sync(temporary)
@@ -94,6 +95,12 @@ def atomic_write(path: Path, cure: str = "choose a directory that you may write 
     except BaseException:
         remove(temporary)
         raise
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to write a file in the place of a folder, a pipe or a device."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: cannot be written: it is no plain file; give another name.")
 
 
 def write_text(path: Path, text: str) -> None:

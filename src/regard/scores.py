@@ -38,7 +38,9 @@ from regard.kernels.fused import fused_attention, window_attention
 from regard.mask import Mask, default_positions, masked_bias
 
 SINUSOIDS_STEP = 256  # the number of cached sinusoids is a multiple of this
-AT_ONCE = 2**22  # the most numbers of a bias that are computed at once without gradients: 16 MiB, which caches hold
+AT_ONCE = 2**26  # the most numbers of a bias that are computed at once without gradients: 256 MiB
+# A longer text has so many at a time, which the caches of a CPU hold, but at least so many rows: each part has a cost.
+PART, FEWEST_ROWS = 2**22, 64
 FEW_QUERIES = 8  # up to this many queries, plain matrix products are faster on a CPU than the fused kernel
 
 
@@ -127,11 +129,12 @@ class Dot(Score):
 
         With gradients all biases are kept anyway, and a batch of training has a limit.
         """
-        rows = max(AT_ONCE // max(q.shape[:-2].numel() * k.shape[-2], 1), 1)
-        if torch.is_grad_enabled() or q.shape[-2] <= rows or is_traced(q):
+        of_row = max(q.shape[:-2].numel() * k.shape[-2], 1)  # numbers
+        if torch.is_grad_enabled() or q.shape[-2] * of_row <= AT_ONCE or is_traced(q):
             return []
         if mask.bias_at is None and self.bias(q[..., :1, :], k, q_at[:1], k_at) is None:
             return []
+        rows = max(PART // of_row, FEWEST_ROWS)
         return [slice(first, first + rows) for first in range(0, q.shape[-2], rows)]
 
     def _biased(self, products: Tensor, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:

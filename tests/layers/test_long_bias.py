@@ -9,6 +9,7 @@ from torch import Tensor
 from regard import record
 from regard.layers.positions import Buckets
 from regard.models import FAMILIES, BertConfig, GptConfig, TransformerConfig
+from regard.scores import PART
 
 LENGTH, HEADS = 40, 2
 SMALL = {"width": 16, "heads": HEADS, "layers": 2, "inner": 16, "dropout": 0.0}
@@ -43,8 +44,9 @@ def test_some_queries_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     sizes, forward = [], Buckets.forward
     monkeypatch.setattr(Buckets, "forward", lambda *given: (sizes.append((one := forward(*given)).numel()), one)[1])
     limit = 3 * HEADS * LENGTH * 4  # four queries of all rows
-    for module in ("regard.scores.AT_ONCE", "regard.layers.transformer.AT_ONCE", "regard.recording.CHUNK"):
-        monkeypatch.setattr(module, limit)
+    for constant in ("scores.AT_ONCE", "scores.PART", "layers.transformer.AT_ONCE", "recording.CHUNK"):
+        monkeypatch.setattr(f"regard.{constant}", limit)
+    monkeypatch.setattr("regard.scores.FEWEST_ROWS", 1)
     some, recorded = outputs(name)
     torch.testing.assert_close(some, whole)
     for path, one in weights.items():
@@ -54,15 +56,17 @@ def test_some_queries_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert len(sizes) > 2 * (LENGTH // 4)  # every layer computes its own
 
 
-def test_the_bias_of_few_thousand_tokens_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is computed at once fits in a few dozen MiB, however long the text is."""
+def test_the_bias_of_a_long_text_is_made_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed at once fits in a few dozen MiB, however long the text is. Here 2,000 tokens count as long."""
+    for constant in ("scores.AT_ONCE", "layers.transformer.AT_ONCE"):
+        monkeypatch.setattr(f"regard.{constant}", HEADS * 2000**2 - 1)
     sizes, forward = [], Buckets.forward
     monkeypatch.setattr(Buckets, "forward", lambda *given: (sizes.append((one := forward(*given)).numel()), one)[1])
     model = replace(CONFIGS["t5"], layers=1).build().eval()
     with torch.no_grad():
         model.encode(torch.randint(20, (1, 2000)))
     assert sum(sizes) == HEADS * 2000**2
-    assert max(sizes) <= 2**22
+    assert max(sizes) <= PART
 
 
 def test_the_bias_of_many_queries_is_that_of_one() -> None:
@@ -72,3 +76,9 @@ def test_the_bias_of_many_queries_is_that_of_one() -> None:
         whole = bias(places, places)
         for query in (0, 1, 120, 299):
             assert torch.equal(bias(places[query : query + 1], places)[:, :, 0], whole[:, :, query])
+
+
+def test_a_furthest_distance_of_any_size_takes_no_memory() -> None:
+    places = torch.arange(8)
+    bias = Buckets(HEADS, 32, 10**12)(places, places)
+    assert bias.shape == (1, HEADS, 8, 8)

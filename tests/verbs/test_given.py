@@ -3,7 +3,9 @@
 import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from regard.verbs import (
 )
 from regard.verbs.embedding import cosines
 from regard.verbs.filters import strongest_ngrams
+from regard.verbs.given import part_list, text_list
 from regard.verbs.labelling import choose, label_sets, rate, similarity
 from regard.verbs.occurrences import occurrence_neighbours
 from regard.verbs.prompting import Prompt, rank_labels
@@ -174,3 +177,25 @@ def test_a_running_text_may_be_strings_or_examples(models: Callable[[str], Loade
 def test_a_stream_has_one_prompt(models: Callable[[str], Loaded]) -> None:
     with pytest.raises(UserError, match=r"^prompt=\['a'\]: this is of the type list; pass a text"):
         generate_stream(models("language"), ["a"])  # type: ignore[arg-type]
+
+
+def test_a_member_of_an_enum_is_its_text() -> None:
+    class Colour(str, Enum):  # noqa: UP042 (its __str__ is "Colour.RED")
+        RED = "red"
+
+    for listed in (text_list, part_list):
+        (found,) = listed([Colour.RED])
+        assert (found, type(found)) == ("red", str)
+
+
+@pytest.mark.parametrize("given", [{"question": "a", "passage": "b"}, {"a", "b"}, np.array("a"), b"ab"])
+def test_parts_have_an_order(given: Any) -> None:
+    with pytest.raises(UserError, match=r"texts\[1\]=.*: this is of the type .*; pass a text, or a tuple of its parts"):
+        part_list(["a", given])
+
+
+def test_the_lines_of_any_open_file_have_no_ends(tmp_path: Path) -> None:
+    with NamedTemporaryFile("w+", newline="") as file:
+        file.write("a b\r\nc\n")
+        file.seek(0)
+        assert text_list(file) == ["a b", "c"]

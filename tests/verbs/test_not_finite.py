@@ -13,7 +13,7 @@ from regard import UserError
 from regard.training.evaluate import evaluate
 from regard.verbs import Loaded
 
-NO_OUTPUTS = ("neighbours", "look_filters", "strongest_ngrams", "logits", "states")
+NO_OUTPUTS = ("neighbours", "logits", "states")
 TOO_LARGE = r"outputs of the model are NaN or infinite; some weights are too large; use another checkpoint"
 
 

@@ -32,7 +32,7 @@ from regard.cli.similarity import similarity
 from regard.cli.tag import tag
 from regard.cli.train import train
 from regard.cli.translate import translate
-from regard.errors import UserError, is_out_of_memory
+from regard.errors import UserError, is_out_of_memory, shorten
 from regard.synonyms import OPTIONS, SETTINGS, ours
 from regard.version import __version__
 
@@ -146,7 +146,7 @@ def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = 
         line = _message(error)
         if line is None or debug:
             raise
-        notice(f"error: {line}")
+        notice(shorten(f"error: {line}"))
         if isinstance(error, OSError):
             discard(sys.stdout)
         return MISTAKE

@@ -24,7 +24,7 @@ def caption(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", callback=options.writable, help="Write .html; one image also .svg or .npz."),
+        typer.Option("--out", "-o", callback=options.writable_file, help="Write .html; one image also .svg or .npz."),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Show this caption instead of the model's own.")] = None,
     beam: options.Beam = 1,

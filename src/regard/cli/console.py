@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 
-from regard.errors import escape_controls, shorten
+from regard.errors import escape_controls
 
 if TYPE_CHECKING:
     from regard.report.sections import Cell
@@ -41,7 +41,7 @@ class LastingConsole(SafeConsole):
 
 def notice(line: str) -> None:
     """Print a line about the work on standard error: standard output has nothing but results."""
-    print(shorten(escape_controls(line)), file=sys.stderr)
+    print(escape_controls(line), file=sys.stderr)
 
 
 def many(count: int, one: str, more: str) -> str:

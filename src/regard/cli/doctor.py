@@ -19,11 +19,11 @@ def doctor(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Check a model: leaks through masks and padding, caching, gradients, saving, resuming, beam search.
+    """Check a model: leaks through masks and padding, caching, padding in the loss, gradients, saving, resuming, beams.
 
-    Twelve checks on a copy of the model, with small random texts, on the CPU. Each passes, fails or does not apply, and
-    has the size of its error. The exit code is 1 if one fails. docs/doctor.md describes the checks, and how to run them
-    on a module of your own.
+    Thirteen checks on a copy of the model, with small random texts, on the CPU. Each passes, fails or does not apply,
+    and has the size of its error. The exit code is 1 if one fails. docs/doctor.md describes the checks, and how to run
+    them on a module of your own.
 
     \b
     Examples:

@@ -24,7 +24,9 @@ def embed(
     file: options.File = "-",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", callback=options.writable, help="Write the .npz here, not to standard output."),
+        typer.Option(
+            "--out", "-o", callback=options.writable_file, help="Write the .npz here, not to standard output."
+        ),
     ] = None,
     pool: Annotated[
         str | None,

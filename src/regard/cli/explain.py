@@ -33,7 +33,7 @@ def explain(
     topic: Annotated[str | None, typer.Argument(help="What to explain; without it, all topics are listed.")] = None,
     words: Annotated[list[str] | None, typer.Argument(help="A model, a text for it, options name=value.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", callback=options.writable, help="Write a page, one .html file.")
+        Path | None, typer.Option("--out", "-o", callback=options.writable_file, help="Write a page, one .html file.")
     ] = None,
     json: options.Json = False,
     download: options.Download = False,

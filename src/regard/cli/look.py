@@ -21,7 +21,8 @@ Second = Annotated[
     str | None, typer.Argument(metavar="SECOND", help="For a model of pairs or choices: the second text, or a choice.")
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", callback=options.writable, help="Write .html (all of it), .svg or .npz.")
+    Path | None,
+    typer.Option("--out", "-o", callback=options.writable_file, help="Write .html (all of it), .svg or .npz."),
 ]
 Target = Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")]
 Part = Annotated[

@@ -32,7 +32,7 @@ def neighbours(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", callback=options.writable, help="With --text: write a page, one .html file."),
+        typer.Option("--out", "-o", callback=options.writable_file, help="With --text: write a page, one .html file."),
     ] = None,
     json: options.Json = False,
     *,

@@ -29,9 +29,16 @@ def check_exists(run: Path) -> Path:
 
 
 def writable(context: typer.Context, out: Path | None) -> Path | None:
-    """Where to write; a place that cannot be written is refused here, before the work."""
+    """The directory to write; a place that cannot be written is refused here, before the work."""
     if out is not None and not context.resilient_parsing:  # not while a shell completes the command
         check_writable(out)
+    return out
+
+
+def writable_file(context: typer.Context, out: Path | None) -> Path | None:
+    """The file to write; what is no plain file is refused, too."""
+    if out is not None and not context.resilient_parsing:
+        check_writable(out, is_file=True)
     return out
 
 

@@ -53,7 +53,9 @@ def show(
     json: options.Json = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", callback=options.writable, help="With --example: write a page, one .html file."),
+        typer.Option(
+            "--out", "-o", callback=options.writable_file, help="With --example: write a page, one .html file."
+        ),
     ] = None,
 ) -> None:
     """List the recipes, or every setting of one: its value, the values that are allowed, what it does.

@@ -54,7 +54,7 @@ def select_tokens(
         high = tl.max(tl.max(tl.where(there, u, float("-inf")), 1), 0)
         one = tl.min(tl.min(tl.where(there & (u == high), token, vocab), 1), 0)
         tl.store(logps + r * COUNT + number, high - log_total)
-        one = tl.where(one < vocab, one, number)  # NaN is equal to no token: then others, not all of them forbidden
+        one = tl.where(one < vocab, one, number)  # a row of NaN has no highest: tokens that differ
         tl.store(tokens + r * COUNT + number, one.to(tl.int64))
         there &= token != one
 

@@ -58,7 +58,7 @@ class Buckets(nn.Module):
         """Positions (Tq,) and (Tk,) or (B, 1, 1, Tk) → the bias (1 or B, H, Tq, Tk), which all layers share."""
         behind = q_at[:, None] - k_at
         behind = behind.view(-1, *behind.shape[-2:])
-        if len(q_at) == 1:  # a step of decoding
+        if behind.numel() <= 2 * self.furthest + 1:  # a step of decoding, or a short text
             return self.table(self.bucket(behind)).permute(0, 3, 1, 2)
         # There are fewer distances than pairs: those from `furthest` on share a bucket.
         of_distance = self.table(self.bucket(torch.arange(-self.furthest, self.furthest + 1, device=behind.device)))

@@ -284,8 +284,11 @@ def update(model: Skipgram, blocks: Blocks, targets: Targets, mean: Tensor | Non
 
 def damped_rate(rate: float, logits: Tensor) -> Tensor:
     """The rate of an update: smaller by (MOST_LOGIT / largest logit)² if a logit is larger than MOST_LOGIT."""
-    largest = logits.abs().amax() if logits.numel() else logits.new_zeros(())  # the tree of one word has no node
-    return rate * (MOST_LOGIT / largest).clamp_(max=1).square_()
+    if not logits.numel():  # the tree of one word has no node
+        return logits.new_tensor(rate)
+    least, most = logits.aminmax()
+    largest = torch.maximum(-least, most).clamp_(min=MOST_LOGIT)
+    return rate * (MOST_LOGIT / largest).square_()
 
 
 def input_rates(inputs: Tensor, total: Tensor, size: int, rate: Tensor) -> Tensor:

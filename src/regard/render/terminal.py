@@ -22,6 +22,7 @@ COLOUR = "blue"
 TALLEST = 12  # letters in a vertical heading
 WIDEST = 16  # terminal cells of a row's label
 WHOLE = 30  # letters of a word in a table that is not broken where other columns can be narrower
+FEWEST = 5  # letters of a word that is broken, in a line of a narrow column
 BETWEEN = 2  # terminal cells between two columns of a table
 LIST = re.compile(r"(?<=,)(?=\D)")  # where a list such as "en,fr" may be broken, but not a number such as "1,200"
 
@@ -104,13 +105,16 @@ def _folded_list(word: str, width: int) -> str:
 def column_widths(columns: Sequence[Sequence[str]], room: int, numeric: Sequence[bool]) -> list[int]:
     """The widths of columns, given their cells, that add up to the room at most.
 
-    The widest columns become narrower first: as long as words stay whole, then those of text, then those of numbers.
+    The widest columns become narrower first: as long as words stay whole, then those of text, then those of numbers,
+    down to a few letters.
     """
     lines = [[line for cell in cells for line in cell.splitlines()] for cells in columns]
     widths = [min(max(map(cell_len, some), default=0), max(room, 1)) for some in lines]
     parts = [[part for line in some for word in line.split() for part in LIST.split(word)] for some in lines]
     whole = [min(max(map(cell_len, some), default=1), WHOLE) for some in parts]
-    for least in (whole, [kept if number else 1 for kept, number in zip(whole, numeric)], [1] * len(columns)):
+    few = [min(kept, FEWEST) for kept in whole]
+    text = [kept if number else least for kept, least, number in zip(whole, few, numeric)]
+    for least in (whole, text, few, [1] * len(columns)):
         while sum(widths) > room:
             at = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
             if widths[at] <= least[at]:

@@ -62,7 +62,7 @@ from regard.training.warm_start import WarmStart
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
-SHORT = 1000  # characters of a single validation example of running text; with fewer, a warning
+SHORT = 200  # characters of a validation text; with fewer, a warning
 FINETUNE_STEPS, FINETUNE_ROWS = 200, 8  # batches that fine-tune a small file become smaller, down to so many examples
 FEW_STEPS = 100  # steps that fine-tune; with fewer, a warning
 MANY_LONG = 0.05  # the part of the training examples that is too long; if it is larger, a warning
@@ -369,7 +369,10 @@ def _warnings(recipe: Recipe, config: ModelConfig, corpus: Corpus, running: bool
             reached = f"the run has {plan.steps} steps, so {', '.join(late)} would never train"
             cure = f"raise plan.{'steps' if plan.epochs is None else 'epochs'}, or set plan.unfreeze=0"
             yield f"plan.unfreeze: the next layer trains after every {plan.unfreeze} steps; {reached}; {cure}."
-    if valid < FEW if not running else valid == 1 and len(corpus.valid[0].text) < SHORT:
+    if running and valid < FEW and (characters := sum(len(one.text) for one in corpus.valid)) < SHORT:
+        found = f"the validation text has {characters} characters, too few to select the best step reliably"
+        yield f"data.valid: {found}; give a longer text."
+    if not running and valid < FEW:
         found = f"the validation set has {valid} example{'s' * (valid > 1)}, too few to select the best step reliably"
         yield f"data.valid: {found}; give data.valid=FILE or more training examples."
 

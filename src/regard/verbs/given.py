@@ -1,7 +1,6 @@
 """What callers give to the verbs: any iterable of texts, or of texts of several parts, as a list that is read twice."""
 
-from collections.abc import Iterable
-from io import TextIOBase
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from regard.errors import UserError
@@ -14,8 +13,8 @@ def listed(given: Iterable[Any], name: str) -> list[Any]:
     """
     if isinstance(given, str):
         raise UserError(f"{name}={given!r:.60}: this is one text; pass a list of them, such as [{given!r:.60}].")
-    if isinstance(given, TextIOBase):
-        return [line.removesuffix("\n") for line in given]
+    if hasattr(given, "readline"):
+        return [line.removesuffix("\n").removesuffix("\r") if isinstance(line, str) else line for line in given]
     try:
         if isinstance(given, bytes | bytearray):
             raise TypeError
@@ -29,7 +28,7 @@ def as_text(given: str, name: str) -> str:
     """A text; what is none is refused. numpy has a type of its own for texts, which libraries of tokenizers refuse."""
     if not isinstance(given, str):
         raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a text, which is a str.")
-    return str(given)
+    return str.__str__(given)  # a subclass may have a __str__ of its own, as an Enum has
 
 
 def text_list(given: Iterable[str], name: str = "texts") -> list[str]:
@@ -40,7 +39,7 @@ def text_list(given: Iterable[str], name: str = "texts") -> list[str]:
 def part_list(given: Iterable[Any], name: str = "texts") -> list[Any]:
     """The texts of any iterable, each a str, or, if it has several parts, such as a pair, a tuple."""
     return [
-        str(one) if isinstance(one, str) else _parts(one, f"{name}[{place}]")
+        as_text(one, name) if isinstance(one, str) else _parts(one, f"{name}[{place}]")
         for place, one in enumerate(listed(given, name))
     ]
 
@@ -56,10 +55,15 @@ def pair_list(given: Iterable[Any], name: str, what: str) -> list[tuple[str, str
 
 
 def _parts(given: Any, name: str) -> tuple[str, ...]:
-    """The parts of a text, in any iterable."""
-    if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):
-        raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a text, or a tuple of its parts.")
-    return tuple(as_text(one, f"{name}[{place}]") for place, one in enumerate(given))
+    """The parts of a text. A dict is refused, which would give its keys, and so is a set, which has no order."""
+    try:
+        if isinstance(given, bytes | bytearray | Mapping | Set):
+            raise TypeError
+        parts = iter(given)
+    except TypeError:
+        what = f"{name}={given!r:.60}: this is {_type(given)}; pass a text, or a tuple of its parts"
+        raise UserError(f"{what}.") from None
+    return tuple(as_text(one, f"{name}[{place}]") for place, one in enumerate(parts))
 
 
 def _type(given: object) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FULL = {errno.ENOSPC, errno.EDQUOT}
 HALF = ".*half"  # the names of temporary files and folders
 ASIDE = ".aside"  # the end of the name of a locked temporary folder
+RANDOM = 8  # bytes in the name of a temporary file or folder
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 RESTORE = "restore the file or use another checkpoint"  # the end of a message about a damaged file
 
@@ -74,7 +75,7 @@ def check_writable(path: Path, is_file: bool = False) -> None:
 
 def temporary_path(path: Path) -> Path:
     """A path beside `path` with a random name, which no other process can have chosen or prepared."""
-    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.half")
+    return path.with_name(f".{path.name}.{os.urandom(RANDOM).hex()}.half")
 
 
 @contextmanager
@@ -258,6 +259,11 @@ def discard(paths: Sequence[Path]) -> None:
         remove(aside)
 
 
+def _temporary_names(path: Path, end: str) -> str:
+    """The pattern of the names of `temporary_path`: those of `x` are not those of `x.y`."""
+    return f".{escape(path.name)}.{'[0-9a-f]' * 2 * RANDOM}{end}"
+
+
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
     """A new folder beside `path` to write in; it is removed afterwards, with those that killed processes have left.
@@ -278,7 +284,7 @@ def aside(path: Path) -> Iterator[Path]:
         yield folder
         with _unlocked(folder) as free:
             has_locks = not free
-        for other in path.parent.glob(f".{escape(path.name)}.*{ASIDE}") if has_locks else ():
+        for other in path.parent.glob(_temporary_names(path, ASIDE)) if has_locks else ():
             with suppress(OSError), _unlocked(other) as free:
                 if free:
                     remove(other)
@@ -299,7 +305,7 @@ def _unlocked(folder: Path) -> Iterator[bool]:
 
 def remove_leftovers(path: Path) -> None:
     """Delete what killed processes have left of a file that they wrote; the caller must hold the lock of the file."""
-    for left in path.parent.glob(f".{escape(path.name)}.*.half"):
+    for left in path.parent.glob(_temporary_names(path, ".half")):
         remove(left)
 
 

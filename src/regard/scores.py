@@ -130,11 +130,11 @@ class Dot(Score):
         With gradients all biases are kept anyway, and a batch of training has a limit.
         """
         of_row = max(q.shape[:-2].numel() * k.shape[-2], 1)  # numbers
-        if torch.is_grad_enabled() or q.shape[-2] * of_row <= AT_ONCE or is_traced(q):
+        rows = max(PART // of_row, FEWEST_ROWS)
+        if torch.is_grad_enabled() or q.shape[-2] * of_row <= AT_ONCE or q.shape[-2] <= rows or is_traced(q):
             return []
         if mask.bias_at is None and self.bias(q[..., :1, :], k, q_at[:1], k_at) is None:
             return []
-        rows = max(PART // of_row, FEWEST_ROWS)
         return [slice(first, first + rows) for first in range(0, q.shape[-2], rows)]
 
     def _biased(self, products: Tensor, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:

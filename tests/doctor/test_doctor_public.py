@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -195,3 +196,12 @@ def test_a_failure_exits_with_1(
     monkeypatch.setattr(Lstmn, "step", lambda self, tokens, state: (torch.zeros(len(tokens), self.config.vocab), state))
     assert main(["doctor", str(language), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["failed"] == ["cached"]
+
+
+def test_a_model_of_several_labels_for_each_text(tmp_path: Path) -> None:
+    stored = Path(__file__).parents[1] / "kept/format-2/stored/multilabel.zip"
+    with zipfile.ZipFile(stored) as packed:
+        packed.extractall(tmp_path)
+    findings = doctor(regard.load(tmp_path / "runs/multilabel", device="cpu"))
+    assert by_status(findings, FAILED) == []
+    assert {"counted", "accumulated"} <= {*by_status(findings, PASSED)}

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from regard import record
 from regard.layers.positions import Buckets
+from regard.mask import EVERYTHING
 from regard.models import FAMILIES, BertConfig, GptConfig, TransformerConfig
-from regard.scores import PART
+from regard.scores import PART, Relative
 
 LENGTH, HEADS = 40, 2
 SMALL = {"width": 16, "heads": HEADS, "layers": 2, "inner": 16, "dropout": 0.0}
@@ -82,3 +83,14 @@ def test_a_furthest_distance_of_any_size_takes_no_memory() -> None:
     places = torch.arange(8)
     bias = Buckets(HEADS, 32, 10**12)(places, places)
     assert bias.shape == (1, HEADS, 8, 8)
+
+
+def test_parts_of_many_texts_are_not_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part has a least number of rows, which may be more than is computed at once."""
+    score, places = Relative(4, 3), torch.arange(12)
+    q = torch.randn(5, 2, 12, 4)
+    with torch.no_grad():
+        whole = score.attend(q, q, q, EVERYTHING, 0.0, places, places)
+        for constant, value in (("AT_ONCE", 100), ("PART", 100), ("FEWEST_ROWS", 5)):
+            monkeypatch.setattr(f"regard.scores.{constant}", value)
+        torch.testing.assert_close(score.attend(q, q, q, EVERYTHING, 0.0, places, places), whole)

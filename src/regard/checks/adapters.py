@@ -112,13 +112,15 @@ def model_calls(config: Facts) -> Calls:
 def _with_targets(
     config: Facts, tokens: Tensor, real: Tensor, source: Sequence[Tensor], outputs: Callable[[], int]
 ) -> Batch:
-    """A batch with targets of the model's task: the next token, the first token, a class, numbers, tags or a span.
+    """A batch with targets of the model's task: the next or first token, a class, labels, numbers, tags or a span.
 
     `outputs` is called for the number of outputs of a place, if each has a target of its own.
     """
     answers = (tokens.sum(-1) > 0).long() if config.numbers else tokens % 2  # (B, T) of 0 and 1
     head = task_of(config).head
-    if config.one_per_text:
+    if head == "labels":
+        targets = answers[:, :1].double().expand(-1, outputs())
+    elif config.one_per_text:
         targets = answers[:, 0].double() if head == "number" else answers[:, 0]
     elif config.causal:
         targets = F.pad(tokens[:, 1:].masked_fill(~real[:, 1:], IGNORED), (0, 1), value=IGNORED)

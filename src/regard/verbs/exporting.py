@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -178,7 +178,8 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
                 os.rename(new, path)
         finally:
             if os.path.lexists(old) and not os.path.lexists(path):
-                os.rename(old, path)
+                with suppress(OSError):  # another process has put its export there meanwhile
+                    os.rename(old, path)
 
 
 def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> str:

@@ -1,9 +1,10 @@
 """What a caller may give to a verb: any iterable of texts; what is no text is named by its place."""
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -23,6 +24,7 @@ from regard.verbs import (
     fill,
     generate,
     generate_stream,
+    in_pieces,
     load,
     neighbours,
     score,
@@ -199,3 +201,22 @@ def test_the_lines_of_any_open_file_have_no_ends(tmp_path: Path) -> None:
         file.write("a b\r\nc\n")
         file.seek(0)
         assert text_list(file) == ["a b", "c"]
+
+
+def test_in_pieces_answers_before_all_texts_are_read(models: Callable[[str], Loaded]) -> None:
+    model, read = models("translator"), list[str]()
+
+    def endless() -> Iterator[str]:
+        while True:
+            for line in TEXTS:
+                read.append(line)
+                yield line
+
+    found = in_pieces(lambda some: translate(model, some), endless(), size=2)
+    expected = [one.text for one in translate(model, TEXTS)]
+    assert [one.text for one in islice(found, 3)] == expected
+    assert len(read) == 4
+    lines = in_pieces(lambda some: some, io.StringIO("a b\nc\n"), size=1)
+    assert list(lines) == ["a b", "c"]
+    with pytest.raises(UserError, match=r"texts='ab': this is one text"):
+        next(in_pieces(lambda some: some, "ab"))

@@ -6,6 +6,7 @@ from regard.verbs.embedding import Embedded, embed
 from regard.verbs.exporting import Exported, export
 from regard.verbs.filling import fill
 from regard.verbs.generating import Generated, Piece, generate, generate_stream
+from regard.verbs.given import in_pieces
 from regard.verbs.infilling import Filled, Guess
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
@@ -19,7 +20,7 @@ from regard.verbs.tagging import Tagged, tag
 __all__ = [
     "Aligned", "Answered", "Caption", "Classified", "Embedded", "Exported", "Filled", "Generated", "Guess", "Loaded",
     "Neighbour", "Piece", "Scored", "Span", "Tagged", "Translation", "Units", "align", "aligned", "answer", "caption",
-    "classify", "embed", "export", "fill", "generate", "generate_stream", "load", "look", "neighbours", "score", "tag",
-    "translate", "view",
+    "classify", "embed", "export", "fill", "generate", "generate_stream", "in_pieces", "load", "look", "neighbours",
+    "score", "tag", "translate", "view",
 ]
 # fmt: on

@@ -1,27 +1,47 @@
 """What callers give to the verbs: any iterable of texts, or of texts of several parts, as a list that is read twice."""
 
-from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import islice
+from typing import Any, TypeVar
 
-from regard.errors import UserError
+from regard.errors import UserError, check_sizes
+
+T = TypeVar("T")  # an answer
+
+
+def in_pieces(verb: Callable[[list[Any]], Iterable[T]], texts: Iterable[Any], size: int = 512) -> Iterator[T]:
+    """The answers of a verb, as the texts arrive. It reads `size` texts at a time, so that they need not fit in memory.
+
+    The verb is a function of a list: `in_pieces(lambda some: translate(model, some), texts)`. Numbers in an answer,
+    such as the `line` of a translation, count from the first text of its piece.
+    """
+    check_sizes(size=size)
+    items = _items(texts, "texts")
+    while some := list(islice(items, size)):
+        yield from verb(some)
 
 
 def listed(given: Iterable[Any], name: str) -> list[Any]:
-    """The items of any iterable, once; of a text file, its lines without their ends. `name` is that of the argument.
+    """The items of any iterable, once; of a text file, its lines without their ends. `name` is that of the argument."""
+    return list(_items(given, name))
+
+
+def _items(given: Iterable[Any], name: str) -> Iterator[Any]:
+    """The items of any iterable.
 
     A single text is refused: Python would iterate over its characters, or over the numbers of its bytes.
     """
     if isinstance(given, str):
         raise UserError(f"{name}={given!r:.60}: this is one text; pass a list of them, such as [{given!r:.60}].")
-    if hasattr(given, "readline"):
-        return [line.removesuffix("\n").removesuffix("\r") if isinstance(line, str) else line for line in given]
     try:
         if isinstance(given, bytes | bytearray):
             raise TypeError
         items = iter(given)
     except TypeError:
         raise UserError(f"{name}={given!r:.60}: this is {_type(given)}; pass a list.") from None
-    return list(items)
+    if hasattr(given, "readline"):
+        return (line.removesuffix("\n").removesuffix("\r") if isinstance(line, str) else line for line in items)
+    return items
 
 
 def as_text(given: str, name: str) -> str:

@@ -137,7 +137,7 @@ def _sum_terms(
     lanes = _lanes(model, examples, batch_tokens, objective.corruption(model.fields))
     for found, number in share(lanes, work):
         sums, counts = _added(sums, found), _added(counts, number)
-    model.finite([-value for value in sums.values()])  # −loss: a model that counts may have an infinite one
+    model.check_finite([-value for value in sums.values()])  # −loss: a model that counts may have an infinite one
     if not any(counts.values()):
         if objective.compares_rows:
             raise UserError(
@@ -189,7 +189,7 @@ def outputs(
     def work(group: list[int]) -> list[list[list[float]]]:
         batch = collate([rows[place] for place in group], model.task)
         with model.autocast():
-            found = model.finite(model.module(batch.to(model.device)).float().cpu())
+            found = model.check_finite(model.module(batch.to(model.device)).float().cpu())
         right = batch["targets"]
         if model.task.objective.compares_rows:  # an output is a vector of each text; the texts of a pair are compared
             first, second, *_ = found.unflatten(0, (len(right), -1)).unbind(1)

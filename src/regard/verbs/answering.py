@@ -154,7 +154,7 @@ def _window_spans(model: Loaded, asked: Sequence[Question], longest: int, batch_
             logits = model.module(batch).float().cpu().numpy()  # (B, T, 2)
         for place, one in zip(group, logits):
             tokens = np.flatnonzero(rows[place]["text"][:, 2] & IN_PASSAGE)
-            inside, none = model.finite(one[tokens]), model.finite(one[0])
+            inside, none = model.check_finite(one[tokens]), model.check_finite(one[0])
             yield _spans(asked[place], np.array(places[place][: len(tokens)]), inside, none, longest)
 
     with pause_recording(model.module):

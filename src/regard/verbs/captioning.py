@@ -113,7 +113,7 @@ def _given(model: Loaded, images: Sequence[Any], pixels: list[Values], targets: 
         said = torch.tensor(tokenizer.special_tokens.wrap_target(ids)[1:])
         logps = logits[row, : len(said)].gather(1, said[:, None])[:, 0].numpy()
         weights = None if name is None else tape[name][row, : len(ids)].numpy()
-        total = float(model.finite(logps).sum())
+        total = float(model.check_finite(logps).sum())
         found.append(_captioned(model, image, ids, weights, (total / max(1, len(said)), total, "given", logps)))
     return found
 

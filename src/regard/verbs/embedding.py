@@ -102,7 +102,7 @@ def gathered(
             vectors = vectors.flip(0) if model.reads_backward and not spelled else vectors
             found[row] = (vectors if layers == "all" else vectors[:, 0]).cpu().numpy()
     lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
-    return Embedded(model.finite(np.concatenate(found or [none])), lengths)
+    return Embedded(model.check_finite(np.concatenate(found or [none])), lengths)
 
 
 States = tuple[Sequence[int], list[Tensor], Tensor]  # rows, the states (B, T, D) of each layer, what is real (B, T)

@@ -112,7 +112,7 @@ def context_vectors(model: Loaded, sides: Sequence[tuple[str, str]], batch_token
         with pause_recording(model.module):
             states = model.states(ids, visible)
         found[rows] = states.take_along_dim(places[:, None, None], dim=1)[:, 0].float().cpu()
-    return model.finite(found).to(next(model.module.parameters()))
+    return model.check_finite(found).to(next(model.module.parameters()))
 
 
 def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines: Sequence[int]) -> Tensor:
@@ -179,7 +179,7 @@ def _ranked(model: Loaded, probabilities: Tensor, top: int) -> list[list[Guess]]
             Guess(tokenizer.decode([token]).strip() or piece, piece, token, chance)
             for token, piece, chance in zip(row, tokenizer.pieces(row), chances)
         ]
-        for row, chances in zip(tokens.tolist(), model.finite(best).tolist())
+        for row, chances in zip(tokens.tolist(), model.check_finite(best).tolist())
     ]
 
 
@@ -239,7 +239,7 @@ def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: i
                 logps |= {"both": cast(Any, model.module).combined(*sides), "product": sides[0] + sides[1]}
             true = ids[row, 1 : length - 1]
             for found in logps.values():
-                model.finite(found.gather(1, true[:, None]))
+                model.check_finite(found.gather(1, true[:, None]))
             counted = ~torch.isin(true, torch.tensor(specials, device=true.device))
             for name, found in logps.items():
                 found[:, specials] = -torch.inf

@@ -214,4 +214,4 @@ def _features(model: Loaded, texts: Sequence[Any], batch_tokens: int) -> Iterato
         real = batch.real["tokens"]
         found: Tensor = module.features(batch["tokens"], real).float().cpu()
         for number, features, there in zip(group, found, real.cpu()):
-            yield number, tuple(pieces[number]), model.finite(features[there].numpy())
+            yield number, tuple(pieces[number]), model.check_finite(features[there].numpy())

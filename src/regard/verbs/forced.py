@@ -181,7 +181,7 @@ def _force(model: Loaded, pairs: Sequence[IdPair], name: str | None, heads: tupl
         length = len(row_of(model, pair)[last]) - 1
         # Without the columns of the source's special tokens.
         weights = None if attention is None else attention[row, :length, first : first + len(pair[0])].numpy()
-        yield Forced(model.finite(logps[row, :length]), weights)
+        yield Forced(model.check_finite(logps[row, :length]), weights)
 
 
 def _logps(module: CausalModel, batch: Batch) -> Floats:

@@ -201,7 +201,7 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
                 raise UserError("edit: opened in the middle of a stream; open it before the first piece is taken.")
             with pause_recording(model.module), model.autocast():  # between the steps they are as the caller set them
                 tokens, logps = next(steps)
-            one.append(tokens.tolist(), model.finite(logps.tolist()), end, options.limit)
+            one.append(tokens.tolist(), model.check_finite(logps.tolist()), end, options.limit)
             if step == limit:
                 _end_turn(model, one)
             whole = decode(one.read + one.generated)
@@ -218,7 +218,7 @@ def _decode(model: Loaded, batch: Sequence[Continuation], options: GenerationOpt
     """One turn of a batch by greedy decoding or sampling; the tokens are copied from the device once, at the end."""
     with pause_recording(model.module), model.autocast():
         tokens, logps = collect(start_stream(model, batch, options, turn, limit))  # (R, T)
-    rows = zip(batch, tokens.tolist(), model.finite(logps.cpu()).tolist())
+    rows = zip(batch, tokens.tolist(), model.check_finite(logps.cpu()).tolist())
     for one, row, row_logps in rows:
         one.append(row, row_logps, model.target_tokenizer.special_tokens.eos, options.limit)
 
@@ -233,8 +233,8 @@ def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOpt
         best = beam_search(
             model.decoder, state, prompt, options.beam, limit, stop, options.penalty, options.nbest, model.forbidden
         )
-    logps = model.finite(best.token_logps.cpu())
-    model.finite(best.scores[:, 0])  # −∞: the beam found nothing
+    logps = model.check_finite(best.token_logps.cpu())
+    model.check_finite(best.scores[:, 0])  # −∞: the beam found nothing
     rows = zip(best.tokens.tolist(), logps.tolist(), best.lengths.tolist())
     for one, (tokens, logps, lengths) in zip(batch, rows):
         one.others = [Continuation(one.index, one.prompt, one.read) for length in lengths[1:] if length]

@@ -146,7 +146,7 @@ def _outputs(model: Loaded, texts: Iterable[Any], head: str, batch_tokens: int) 
 
     def read(rows: list[int]) -> Tensor:
         outputs = model.module(collate([inputs[row] for row in rows], model.task).to(model.device))
-        return model.finite(outputs.float().cpu())
+        return model.check_finite(outputs.float().cpu())
 
     with pause_recording(model.module), model.autocast():
         return in_batches(sizes, batch_tokens, read)

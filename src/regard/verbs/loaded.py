@@ -304,8 +304,8 @@ class Loaded:
         config = self.module.config
         return head in config.predicts and config.with_output(head) == config
 
-    def finite(self, outputs: Outputs) -> Outputs:
-        """The outputs of the model, on their way to the host; NaN and infinite numbers are refused.
+    def check_finite(self, outputs: Outputs) -> Outputs:
+        """The outputs themselves; NaN and infinite numbers are refused, where the outputs come to the host anyway.
 
         A model that counts gives the log-probability −∞ to what it has not seen.
         """

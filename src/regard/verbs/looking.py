@@ -217,7 +217,7 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
             before = _hidden(state)
             features, state = module.advance(some, state)
             logits = module.readout(features)[0].float()  # (T, V)
-            model.finite(logits.logsumexp(-1))
+            model.check_finite(logits.logsumexp(-1))
             after = _hidden(state)
             carried = features[0].float().cpu().numpy() if after is None else after[None]  # (T, W)
             for scores, carry in zip(logits, carried):
@@ -249,8 +249,8 @@ def _seen(model: Loaded, tape: Tape, reads: dict[str, list[Read]], known: dict[s
         _, down, across = layer.weights.shape
         most = max(read.visible.shape[-1] for read in reads[name])
         visible = np.concatenate([np.pad(r.visible, ((0, 0), (0, most - r.visible.shape[-1]))) for r in reads[name]])
-        contexts = model.finite(np.concatenate([read.context for read in reads[name]], axis=1))
-        model.finite(layer.weights)
+        contexts = model.check_finite(np.concatenate([read.context for read in reads[name]], axis=1))
+        model.check_finite(layer.weights)
         layers.append(
             replace(
                 layer,

@@ -74,7 +74,7 @@ def occurrence_layers(model: Loaded, occurrences: Sequence[Occurrence]) -> tuple
         for at, row in enumerate(rows):
             first, last = (len(before) + place for place in places[row])
             found[row] = tuple(layer[at, first:last].float().mean(0).cpu() for layer in layers)
-    return tuple(model.finite(torch.stack(each)) for each in zip(*found))
+    return tuple(model.check_finite(torch.stack(each)) for each in zip(*found))
 
 
 def _word_layers(model: Loaded, occurrences: Sequence[Occurrence]) -> tuple[Tensor, ...]:

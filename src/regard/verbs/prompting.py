@@ -125,7 +125,7 @@ def rank_labels(
     inputs = [*texts, *(CONTENT_FREE if calibrate else ())]
     rows = _rows(model, prompt, inputs)
     rank = _target_logps if model.source_tokenizer else _next_logps
-    logps = model.finite(np.array(rank(model, rows, batch_tokens)))  # (N, C)
+    logps = model.check_finite(np.array(rank(model, rows, batch_tokens)))  # (N, C)
     if per_token:
         logps = logps / [[len(answer) for answer in row.answers] for row in rows]
     if calibrate:

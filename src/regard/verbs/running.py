@@ -97,7 +97,7 @@ def score_running(
             sums, state = objective(model.module, batch.to(model.device), 0, state=state)  # type: ignore[arg-type]
         nats += sums["nll"].double()
         progress(batch.counts["targets"])
-    total = float(-model.finite(-nats))
+    total = float(-model.check_finite(-nats))
     unk = model.target_tokenizer.special_tokens.unk
     unknown = 0 if unk is None else int((ids == unk).sum())
     return RunningScore(total, len(text) - 1, size, words, unknown, window, stride)

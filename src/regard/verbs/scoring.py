@@ -125,7 +125,7 @@ def _originals(model: Loaded, texts: Iterable[Text], batch_tokens: int) -> list[
         batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
         with pause_recording(module), model.autocast():
             logits = module.replaced(model.states(batch["tokens"], batch.visible("tokens")))  # (B, T)
-        for row, logps in zip(rows, F.logsigmoid(-model.finite(logits.float().cpu())).numpy()):
+        for row, logps in zip(rows, F.logsigmoid(-model.check_finite(logits.float().cpu())).numpy()):
             ids = pairs[row][1]
             own = logps[first : first + len(ids)]
             total = sum(map(float, own), 0.0)
@@ -178,7 +178,7 @@ def last_words(model: Loaded, texts: Iterable[str], batch_tokens: int = BATCH_TO
             true = torch.tensor(whole[-count:], device=model.device)
             right += bool((logits.argmax(-1) == true).all()) and unk not in whole[-count:]
             nats -= float(logits.log_softmax(-1).gather(1, true[:, None]).double().sum())
-    model.finite([-nats])
+    model.check_finite([-nats])
     return LastWords(len(rows), right, nats)
 
 

@@ -164,8 +164,8 @@ def best_targets(
             decoder, state, prompt, search.beam, limit, eos, search.penalty, search.nbest, model.forbidden
         )
         tokens, logps, lengths, totals, scores = best.tokens, best.token_logps, best.lengths, best.logps, best.scores
-    model.finite(logps)
-    model.finite(scores[:, 0])  # −∞: a beam found nothing
+    model.check_finite(logps)
+    model.check_finite(scores[:, 0])  # −∞: a beam found nothing
     weights = [_alignments(model, start, prompt, tokens[:, rank]) if align else None for rank in range(tokens.shape[1])]
     answers = zip(tokens.tolist(), logps.cpu().numpy(), lengths.tolist(), totals.tolist(), scores.tolist())
     found: list[list[Target]] = []

@@ -143,7 +143,7 @@ def _batches(model: Loaded, texts: Sequence[str], batch_tokens: int) -> Iterator
         real = torch.arange(logits.shape[1], device=logits.device) < torch.tensor(
             [[lengths[row]] for row in rows], device=logits.device
         )
-        best = best_tags(model.module, model.finite(logits), real)
+        best = best_tags(model.module, model.check_finite(logits), real)
         tags = [[names[tag] for tag in some[: lengths[row]]] for row, some in zip(rows, best.tolist())]
         yield _Batch(rows, tags, logits, best, real)
 

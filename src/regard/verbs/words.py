@@ -220,7 +220,7 @@ def _vectors(model: Loaded, read: Sequence[ReadText], layers: str, state: Any) -
         states = chosen_layers(every, layers)
     stacked = torch.stack(states, 2).float().cpu()  # (B, T, layers, D)
     vectors = [
-        model.finite(_by_word(each[places], text.owners).numpy())
+        model.check_finite(_by_word(each[places], text.owners).numpy())
         for each, places, text in zip(stacked, real.cpu(), read)
     ]
     return vectors if layers == "all" else [each[:, 0] for each in vectors], state

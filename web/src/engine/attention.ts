@@ -24,6 +24,11 @@ export interface Reading {
   norm(head: number, key: number): number;
 }
 
+/** Whether the computation of a cell in this row of a head is traced. */
+export function isTraced({ cell }: Taps, part: string, layer: number, head: number, row: number): boolean {
+  return cell !== null && cell.part === part && cell.layer === layer && cell.head === head && cell.row === row;
+}
+
 /** The contexts, heads × queries × width. */
 export function read(reading: Reading, taps: Taps): Float32Array {
   const { part, layer, heads, first, queries, keys, width } = reading;
@@ -33,32 +38,54 @@ export function read(reading: Reading, taps: Taps): Float32Array {
   for (let i = 0; i < queries; i++) {
     for (let j = 0; j < keys; j++) visible[i * keys + j] = Number(taps.visible(part, first + i, j, reading.visible(first + i, j)));
   }
+  const logits = new Float64Array(keys), context = new Float64Array(width);
   for (let h = 0; h < heads; h++) {
-    for (let j = 0; j < keys; j++) norms[h * keys + j] = reading.norm(h, j);
+    const values: Float32Array[] = [];
+    for (let j = 0; j < keys; j++) {
+      values.push(reading.value(h, j));
+      norms[h * keys + j] = reading.norm(h, j);
+    }
     for (let i = 0; i < queries; i++) {
-      const { cell } = taps;
-      const traced = cell !== null && cell.part === part && cell.layer === layer && cell.head === h && cell.row === first + i;
-      const seen = visible.subarray(i * keys, (i + 1) * keys);
-      const logits = Float64Array.from(reading.logits(h, first + i, traced), (one, j) => (seen[j] ? one : -Infinity));
-      const found = softmax(logits);
+      const traced = isTraced(taps, part, layer, h, first + i);
+      const seen = visible.subarray(i * keys, (i + 1) * keys), scores = reading.logits(h, first + i, traced);
+      for (let j = 0; j < keys; j++) logits[j] = seen[j] ? scores[j] : -Infinity;
+      const soft = softmax(logits), found = traced ? soft.slice() : soft;
       taps.change(part, layer, h, first + i, found, seen);
       weights.set(found, (h * queries + i) * keys);
-      const context = new Float64Array(width);
-      for (let j = 0; j < keys; j++) {
-        if (found[j] === 0) continue;
-        const value = reading.value(h, j);
-        for (let d = 0; d < width; d++) context[d] += found[j] * value[d];
-      }
+      sumOfValues(found, values, context);
       contexts.set(context, (h * queries + i) * width);
-      if (traced) {
-        taps.trace({ name: "mask", how: "a key that may not be looked at gets −∞", values: [...logits] });
-        taps.trace({ name: "softmax", how: "exp of each, divided by the sum of all", values: [...found] });
-        taps.trace({ name: "context", how: "the sum over the keys of weight · v", values: [...context] });
-      }
+      if (traced) traceRead(taps, scores, logits, soft, found, values);
     }
   }
   taps.read({ part, layer, heads, first, queries, keys, weights, visible, contexts, norms });
   return contexts;
+}
+
+/** Σ weight · v over the keys, written to `sum`. */
+function sumOfValues(weights: Float32Array, values: Float32Array[], sum: Float64Array): void {
+  sum.fill(0);
+  for (let j = 0; j < values.length; j++) {
+    const weight = weights[j], value = values[j];
+    if (weight === 0) continue;
+    for (let d = 0; d < sum.length; d++) sum[d] += weight * value[d];
+  }
+}
+
+/** The lines of a trace from the logits of the row to the context. */
+function traceRead(taps: Taps, scores: ArrayLike<number>, logits: Float64Array, soft: Float32Array, found: Float32Array, values: Float32Array[]): void {
+  const at = taps.cell?.column ?? 0, weight = found[at], value = values[at];
+  const own = Array.from(value, (one) => weight * one), others = new Float64Array(value.length);
+  sumOfValues(found.map((one, j) => (j === at ? 0 : one)), values, others);
+  taps.trace({ name: "logits", how: "the logits of all keys of the row, each computed in this way", values: Array.from(scores), at });
+  if (logits.includes(-Infinity)) taps.trace({ name: "mask", how: "a key that may not be looked at gets −∞", values: [...logits], at });
+  taps.trace({ name: "softmax", how: "exp of each number, divided by the sum of all of them", values: [...soft], at });
+  if (soft.some((one, j) => one !== found[j])) {
+    taps.trace({ name: "changed", how: "the weights after your changes of this head", values: [...found], at });
+  }
+  taps.trace({ name: "v", how: "the value of the column in this head", values: [...value] });
+  taps.trace({ name: "weight · v", how: "the weight of the column times v", values: own });
+  taps.trace({ name: "the other keys", how: "the sum of weight · v over all other keys", values: [...others] });
+  taps.trace({ name: "Σ over keys", how: "weight · v plus the other keys: the context", values: own.map((one, d) => one + others[d]) });
 }
 
 /** The norm of a value (width) after the columns of an output projection (out × all) that belong to its head. */

@@ -1,7 +1,7 @@
 // One read of an attention module: logits → mask → softmax → changes of heads → sum of the values. Every family reads
 // through this function, so recording, changes of heads, masks and traces are the same for all.
 
-import { dot, softmax } from "./math.ts";
+import { softmax } from "./math.ts";
 import type { Taps } from "./model.ts";
 
 /** What one read consists of. Heads are the outermost index everywhere. */
@@ -86,14 +86,4 @@ function traceRead(taps: Taps, scores: ArrayLike<number>, logits: Float64Array, 
   taps.trace({ name: "weight · v", how: "the weight of the column times v", values: own });
   taps.trace({ name: "the other keys", how: "the sum of weight · v over all other keys", values: [...others] });
   taps.trace({ name: "Σ over keys", how: "weight · v plus the other keys: the context", values: own.map((one, d) => one + others[d]) });
-}
-
-/** The norm of a value (width) after the columns of an output projection (out × all) that belong to its head. */
-export function projectedNorm(value: Float32Array, projection: { rows: number; width: number; data: Float32Array }, head: number): number {
-  let sum = 0;
-  for (let o = 0; o < projection.rows; o++) {
-    const from = o * projection.width + head * value.length;
-    sum += dot(projection.data.subarray(from, from + value.length), value) ** 2;
-  }
-  return Math.sqrt(sum);
 }

@@ -1,7 +1,7 @@
 // Multi-head attention (Vaswani et al. 2017, §3.2.2): project, split into heads, attend, concatenate, project.
 
-import { isTraced, projectedNorm, read } from "./attention.ts";
-import { dot, linear, matrix } from "./math.ts";
+import { isTraced, read } from "./attention.ts";
+import { columns, linear, matrix, norm, row, rows } from "./math.ts";
 import type { Matrix, Taps } from "./model.ts";
 import { scoreAt, type Score, type ScoreSettings } from "./transformer_scores.ts";
 import type { Weights } from "./weights.ts";
@@ -32,11 +32,6 @@ export function joined(before: Memory | undefined, after: Memory): Memory {
   return { keys: both(before.keys, after.keys), values: both(before.values, after.values), norms: both(before.norms, after.norms) };
 }
 
-/** Some numbers of a row, without a copy. */
-function within({ width, data }: Matrix, row: number, from: number, count: number): Float32Array {
-  return data.subarray(row * width + from, row * width + from + count);
-}
-
 /** The lines from the query and the key of a cell to factor · Σ. */
 function traceLogit(score: Score, q: Float32Array, k: Float32Array, logit: number, taps: Taps): void {
   score.lines(q, k, taps.trace);
@@ -48,6 +43,8 @@ export class MultiHead {
   private readonly qkv: Matrix;
   private readonly bias: Float32Array | null;
   private readonly out: Matrix;
+  /** The columns of W^O that belong to each head. */
+  private readonly outputs: Matrix[];
   private readonly outBias: Float32Array | null;
   private readonly inner: number;
   private readonly wide: number;
@@ -66,6 +63,7 @@ export class MultiHead {
     this.outBias = vector("out.bias");
     this.inner = this.out.width;
     this.wide = score.headWidth;
+    this.outputs = Array.from({ length: heads }, (_, h) => columns(this.out, h * this.wide, this.wide));
     this.score = scoreAt(weights, `${path}.read.score`, score);
   }
 
@@ -76,31 +74,34 @@ export class MultiHead {
 
   /** The keys W^K x + b and the values W^V x + b of states, split into heads. */
   memory(x: Matrix, taps: Taps): Memory {
-    const { heads, inner, wide } = this, score = this.score(taps.score);
-    const found = this.projected(x, inner, 3 * inner);
-    const split = (from: number): Float32Array[][] =>
-      Array.from({ length: heads }, (_, h) => Array.from({ length: x.rows }, (_, r) => within(found, r, from + h * wide, wide)));
-    const keys = split(0).map((head) => head.map(score.key)), values = split(inner);
-    return { keys, values, norms: values.map((head, h) => head.map((v) => projectedNorm(v, this.out, h))) };
+    const { inner, wide } = this, score = this.score(taps.score), found = this.projected(x, inner, 3 * inner);
+    const keys: Float32Array[][] = [], values: Float32Array[][] = [], norms: number[][] = [];
+    this.outputs.forEach((output, h) => {
+      const value = columns(found, inner + h * wide, wide);
+      keys.push(rows(columns(found, h * wide, wide)).map(score.key));
+      values.push(rows(value));
+      norms.push(rows(linear(value, output)).map(norm)); // ‖W^O_h v‖ (Kobayashi et al. 2020)
+    });
+    return { keys, values, norms };
   }
 
   /** The output of queries: the contexts of all heads side by side, times W^O, plus b. */
   attend(queries: Matrix, { keys, values, norms }: Memory, place: Place, taps: Taps): Matrix {
-    const { heads, wide, inner } = this, { part, layer, first, visible } = place, rows = queries.rows;
-    const reading = { part, layer, heads, first, queries: rows, keys: keys[0].length, visible, width: wide };
+    const { heads, wide, inner } = this, { part, layer, first, visible } = place, count = queries.rows;
+    const reading = { part, layer, heads, first, queries: count, keys: keys[0].length, visible, width: wide };
     const contexts = read(
       {
         ...reading,
-        logits: (h, i, traced) => this.logits(within(queries, i - first, h * wide, wide), h, i, keys[h], place, traced, taps),
+        logits: (h, i, traced) => this.logits(row(queries, i - first).subarray(h * wide, (h + 1) * wide), h, i, keys[h], place, traced, taps),
         value: (h, j) => values[h][j],
         norm: (h, j) => norms[h][j],
       },
       taps,
     );
-    const beside = matrix(rows, inner);
+    const beside = matrix(count, inner);
     for (let h = 0; h < heads; h++) {
-      for (let i = 0; i < rows; i++) {
-        const context = contexts.subarray((h * rows + i) * wide, (h * rows + i + 1) * wide);
+      for (let i = 0; i < count; i++) {
+        const context = contexts.subarray((h * count + i) * wide, (h * count + i + 1) * wide);
         beside.data.set(context, i * inner + h * wide);
         if (isTraced(taps, part, layer, h, first + i)) this.traceOutput(context, h, taps);
       }
@@ -128,8 +129,8 @@ export class MultiHead {
 
   /** The part of the output that a head adds: its columns of W^O times its context. */
   private traceOutput(context: Float32Array, head: number, taps: Taps): void {
-    const how = "W^O of this head times the context: what the head adds to the output";
-    taps.trace({ name: "W^O", how, values: Array.from({ length: this.out.rows }, (_, o) => dot(within(this.out, o, head * this.wide, this.wide), context)) });
+    const { data } = linear({ rows: 1, width: this.wide, data: context }, this.outputs[head]);
+    taps.trace({ name: "W^O", how: "W^O of this head times the context: what the head adds to the output", values: [...data] });
   }
 
   private projected(x: Matrix, first: number, end: number): Matrix {

@@ -22,6 +22,8 @@ export interface Reading {
   width: number;
   /** The norm of a value after the output projection of its head. */
   norm(head: number, key: number): number;
+  /** What a weight is multiplied by after the softmax, in a window with soft edges; absent: 1. */
+  factor?: (query: number, key: number) => number;
 }
 
 /** The contexts, heads × queries × width. */
@@ -39,8 +41,11 @@ export function read(reading: Reading, taps: Taps): Float32Array {
       const { cell } = taps;
       const traced = cell !== null && cell.part === part && cell.layer === layer && cell.head === h && cell.row === first + i;
       const seen = visible.subarray(i * keys, (i + 1) * keys);
-      const logits = Float64Array.from(reading.logits(h, first + i, traced), (one, j) => (seen[j] ? one : -Infinity));
-      const found = softmax(logits);
+      const raw = reading.logits(h, first + i, traced), logits = new Float64Array(keys);
+      for (let j = 0; j < keys; j++) logits[j] = seen[j] ? raw[j] : -Infinity;
+      const found = softmax(logits), soft = traced ? [...found] : [];
+      if (reading.factor) for (let j = 0; j < keys; j++) found[j] *= reading.factor(first + i, j);
+      const own = traced ? [...found] : [];
       taps.change(part, layer, h, first + i, found, seen);
       weights.set(found, (h * queries + i) * keys);
       const context = new Float64Array(width);
@@ -51,9 +56,15 @@ export function read(reading: Reading, taps: Taps): Float32Array {
       }
       contexts.set(context, (h * queries + i) * width);
       if (traced) {
-        taps.trace({ name: "mask", how: "a key that may not be looked at gets −∞", values: [...logits] });
-        taps.trace({ name: "softmax", how: "exp of each, divided by the sum of all", values: [...found] });
-        taps.trace({ name: "context", how: "the sum over the keys of weight · v", values: [...context] });
+        const at = cell.column, value = reading.value(h, at), weight = found[at];
+        taps.trace({ name: "logits", how: "the logit of every key of the row", values: Array.from(raw), at });
+        if (seen.includes(0)) taps.trace({ name: "mask", how: "a key that may not be looked at gets −∞", values: [...logits], at });
+        taps.trace({ name: "softmax", how: "exp of each, divided by the sum of all", values: soft, at });
+        if (reading.factor) taps.trace({ name: "window", how: "softmax times the bell curve of the window", values: own, at });
+        if (found.some((one, j) => one !== own[j])) taps.trace({ name: "changed", how: "the weights as they are changed", values: [...found], at });
+        taps.trace({ name: "v", how: "the value of the key", values: [...value] });
+        taps.trace({ name: "weight · v", how: "the weight of the key times v", values: Array.from(value, (one) => weight * one) });
+        taps.trace({ name: "Σ over keys", how: "the sum over all keys of weight · v", values: [...context] });
       }
     }
   }

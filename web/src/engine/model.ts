@@ -1,5 +1,6 @@
 // What every family of the engine is: the protocol of `advance` of the Python models, for one text at a time.
 
+import type { Cell } from "./api.ts";
 import type { Weights } from "./weights.ts";
 
 /** A matrix of floats: rows × width, row by row. */
@@ -38,7 +39,7 @@ export interface Taps {
   /** After a read. */
   read(read: Read): void;
   /** Whether the computation of a cell is traced, and where its lines go. */
-  cell: { part: string; layer: number; head: number; row: number } | null;
+  cell: Cell | null;
   trace(line: { name: string; how: string; values: number[]; at?: number }): void;
   /** The score of the question instead of the model's own; null: the model's own. */
   score: "dot" | "scaled_dot" | null;

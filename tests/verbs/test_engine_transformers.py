@@ -51,7 +51,7 @@ MODELS: dict[str, Any] = {
     "roberta": replace(BERT, segments=1, first_position=2, epsilon=1e-5, head_activation="gelu-tanh", tied=False),
     "albert": replace(BERT, embed=8, groups=1, layers=3, activation="gelu-tanh"),
     "albert-groups": replace(BERT, groups=2, group_blocks=2, layers=4, score="dot", windows=(2, 0, 1)),
-    "electra": replace(BERT, embed=8, outputs=("replaced",), positions="relative", furthest=3, segments=0),
+    "bert-relative": replace(BERT, embed=8, positions="relative", furthest=3, segments=0),
     "bert-pre": replace(
         BERT, norm_place="pre", embedding_norm=False, positions="t5", norm="rms", buckets=8, furthest=9
     ),
@@ -200,7 +200,7 @@ class Engine:
             self.weights.append(numbers.ravel())
             self.size += numbers.size
         body, head = module.config.split()
-        content = None if head is None else to_json(head, KINDS)
+        content = None if head is None else to_json(head.for_body(body), KINDS)
         config = to_json(body, KINDS)
         self.cases.append(
             {

@@ -86,7 +86,7 @@ export interface Frame {
   before: (number | null)[] | null;
 }
 
-/** A model that the engine computes. Python writes it (regard/verbs/living.py). */
+/** A model that the engine computes. Python writes it (regard/verbs/living.py), with all that follows from the model. */
 export interface LiveModel {
   /** The family, by its name in the table MODELS of Python: seq2seq, transformer, gpt, bert, rnn …. */
   family: string;
@@ -101,10 +101,20 @@ export interface LiveModel {
   source: TokenizerData | null;
   /** The names of the classes or tags. */
   names: string[];
-  /** The most tokens of a text or source; null: any number. */
+  /** The probability from which a text gets a label, of a model that gives several. */
+  threshold: number;
+  /** Whether a text has two parts. */
+  pairs: boolean;
+  /** The most tokens of a text or source, special tokens not counted; null: any number. */
   longest: number | null;
-  /** The most tokens that an answer has, by default. */
-  limit: number;
+  /** The most tokens of an answer or target, its end included; null: any number. */
+  limit: number | null;
+  /** The names of the rows of an attention matrix; empty: the rows are the tokens of the text. */
+  rows: string[];
+  /** The panels of a decoding step, as a part has them. */
+  chain: Part["chain"];
+  /** How to read the matrix and the lines, by the name of the part. */
+  captions: Record<string, Part["captions"]>;
   /** Tensors by their names in the state of the module: shape, and offset in numbers. */
   tensors: Record<string, { shape: number[]; offset: number }>;
   dtype: "float32" | "float16";
@@ -120,7 +130,7 @@ export interface TokenizerData {
   merges: [string, string][];
   /** What each token is called on an axis, by id. */
   display: string[];
-  /** The text that each token adds to an output, by id; a byte that is no text is \uDC80 + byte. */
+  /** The text that each token adds to an output, by id; the bytes 0x80 … 0xFF that are no text are \uDC80 … \uDCFF. */
   surfaces: string[];
   special: {
     pad: number;

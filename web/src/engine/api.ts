@@ -8,13 +8,13 @@ export interface Ask {
   text: string;
   /** The second text of a model of pairs. */
   second?: string;
-  /** This target is predicted, instead of the model's own: its text. */
+  /** A translator predicts this target instead of its own: its text. */
   target?: string;
   /** The ids that the model is made to generate first; decoding goes on after them. */
   forced?: number[];
   /** The size of the beam; 1 or absent: greedy. */
   beam?: number;
-  /** The most new tokens. */
+  /** The most new tokens. A language model without `limit` and `forced` predicts the tokens of the text alone. */
   limit?: number;
   /** Changes of heads, in this order. */
   heads?: HeadChange[];
@@ -83,6 +83,8 @@ export interface Answer {
   tokens: Token[];
   /** The sum of their log-probabilities. */
   score: number;
+  /** How many of them were given: forced, those of a target, or those of the text of a language model. */
+  given: number;
   /** For each predicted token the likeliest ones, best first. */
   candidates: Token[][];
   /** For each predicted token the log-probability of every token; only if `top` is 0. */

@@ -22,6 +22,8 @@ export interface Reading {
   width: number;
   /** The norm of a value after the output projection of its head. */
   norm(head: number, key: number): number;
+  /** What a weight is multiplied by after the softmax, in a window with soft edges; absent: 1. */
+  factor?: (query: number, key: number) => number;
 }
 
 /** Whether the computation of a cell in this row of a head is traced. */
@@ -49,12 +51,14 @@ export function read(reading: Reading, taps: Taps): Float32Array {
       const traced = isTraced(taps, part, layer, h, first + i);
       const seen = visible.subarray(i * keys, (i + 1) * keys), scores = reading.logits(h, first + i, traced);
       for (let j = 0; j < keys; j++) logits[j] = seen[j] ? scores[j] : -Infinity;
-      const soft = softmax(logits), found = traced ? soft.slice() : soft;
+      const soft = softmax(logits), own = traced ? soft.slice() : soft;
+      if (reading.factor) for (let j = 0; j < keys; j++) own[j] *= reading.factor(first + i, j);
+      const found = traced ? own.slice() : own;
       taps.change(part, layer, h, first + i, found, seen);
       weights.set(found, (h * queries + i) * keys);
       sumOfValues(found, values, context);
       contexts.set(context, (h * queries + i) * width);
-      if (traced) traceRead(taps, scores, logits, soft, found, values);
+      if (traced) traceRead(taps, { scores, logits, soft, own, found }, values, reading.factor !== undefined);
     }
   }
   taps.read({ part, layer, heads, first, queries, keys, weights, visible, contexts, norms });
@@ -71,19 +75,29 @@ function sumOfValues(weights: Float32Array, values: Float32Array[], sum: Float64
   }
 }
 
+/** The stages of one row: logits, masked logits, their softmax, the weights of the model, and after changes. */
+interface Stages {
+  scores: ArrayLike<number>;
+  logits: Float64Array;
+  soft: Float32Array;
+  own: Float32Array;
+  found: Float32Array;
+}
+
 /** The lines of a trace from the logits of the row to the context. */
-function traceRead(taps: Taps, scores: ArrayLike<number>, logits: Float64Array, soft: Float32Array, found: Float32Array, values: Float32Array[]): void {
+function traceRead(taps: Taps, { scores, logits, soft, own, found }: Stages, values: Float32Array[], curved: boolean): void {
   const at = taps.cell?.column ?? 0, weight = found[at], value = values[at];
-  const own = Array.from(value, (one) => weight * one), others = new Float64Array(value.length);
+  const product = Array.from(value, (one) => weight * one), others = new Float64Array(value.length);
   sumOfValues(found.map((one, j) => (j === at ? 0 : one)), values, others);
-  taps.trace({ name: "logits", how: "the logits of all keys of the row, each computed in this way", values: Array.from(scores), at });
-  if (logits.includes(-Infinity)) taps.trace({ name: "mask", how: "a key that may not be looked at gets −∞", values: [...logits], at });
-  taps.trace({ name: "softmax", how: "exp of each number, divided by the sum of all of them", values: [...soft], at });
-  if (soft.some((one, j) => one !== found[j])) {
-    taps.trace({ name: "changed", how: "the weights after your changes of this head", values: [...found], at });
-  }
-  taps.trace({ name: "v", how: "the value of the column in this head", values: [...value] });
-  taps.trace({ name: "weight · v", how: "the weight of the column times v", values: own });
-  taps.trace({ name: "the other keys", how: "the sum of weight · v over all other keys", values: [...others] });
-  taps.trace({ name: "Σ over keys", how: "weight · v plus the other keys: the context", values: own.map((one, d) => one + others[d]) });
+  const line = (name: string, how: string, numbers: ArrayLike<number>) => taps.trace({ name, how, values: Array.from(numbers), at });
+  const vector = (name: string, how: string, numbers: ArrayLike<number>) => taps.trace({ name, how, values: Array.from(numbers) });
+  line("logits", "the logit of every key of the row, each computed in this way", scores);
+  if (logits.includes(-Infinity)) line("mask", "a key that may not be looked at gets −∞", logits);
+  line("softmax", "exp of each, divided by the sum of all", soft);
+  if (curved) line("window", "softmax times the bell curve of the window", own);
+  if (found.some((one, j) => one !== own[j])) line("changed", "the weights as they are changed", found);
+  vector("v", "the value of the key", value);
+  vector("weight · v", "the weight of the key times v", product);
+  vector("the other keys", "the sum of weight · v over all other keys", others);
+  vector("Σ over keys", "weight · v plus the other keys: the context", product.map((one, d) => one + others[d]));
 }

@@ -11,19 +11,18 @@ import type { Weights } from "./weights.ts";
 
 interface Settings extends Shape {
   first_position: number;
-  outputs: string[];
   head_activation: string;
 }
 
-/** Embedding and encoder; above them BERT's own output layer, or a head. */
+/** Embedding and encoder; above them BERT's own output layer for masked tokens, or a head. */
 export const bert: Build = (config, weights, head) => {
   const shape = shapeOf(config) as Settings, at = head ? "body." : "";
   const embedding = new TokenEmbedding(weights, `${at}embedding`, shape, 1, shape.first_position);
   const stack = new Stack(weights, `${at}stack`, shape, "encoder");
   const features = (tokens: number[], segments: number[], taps: Taps): Matrix =>
     stack.run(embedding.vectors(tokens, 0, segments), 0, [], [], taps).states;
-  if (head) return headed(head, weights, { pool: "first", hidden: shape.outputs.includes("replaced") ? "gelu" : "tanh" }, features);
-  const output = shape.outputs.includes("masked") ? masked(shape, weights, embedding.tokens) : replaced(shape, weights);
+  if (head) return headed(head, weights, features);
+  const output = masked(shape, weights, embedding.tokens);
   return {
     kind: "reader",
     read(tokens, segments, taps) {
@@ -41,11 +40,4 @@ function masked(shape: Settings, weights: Weights, tokens: Matrix): (x: Matrix) 
   const output = weights.has("masked.weight") ? weights.matrix("masked.weight") : tokens;
   const offset = weights.vector("masked.bias");
   return (x) => linear(norm(mapped(linear(x, dense, bias), f)), output, offset);
-}
-
-/** The logit that a token was replaced: wᵀ f(W x + b) + c (Clark et al. 2020). */
-function replaced(shape: Settings, weights: Weights): (x: Matrix) => Matrix {
-  const dense = weights.matrix("replaced.dense.weight"), bias = weights.vector("replaced.dense.bias");
-  const out = weights.matrix("replaced.out.weight"), offset = weights.vector("replaced.out.bias");
-  return (x) => linear(mapped(linear(x, dense, bias), ACTIVATIONS[shape.activation]), out, offset);
 }

@@ -19,7 +19,7 @@ export const gpt: Build = (config, weights, head) => {
   const stack = new Stack(weights, `${at}stack`, shape, "decoder");
   const nothing: Read = { at: 0, memories: [] };
   if (head) {
-    return headed(head, weights, { pool: "last", hidden: "none" }, (tokens, _, taps) =>
+    return headed(head, weights, (tokens, _, taps) =>
       stack.run(embedding.vectors(tokens), 0, [], [], taps).states,
     );
   }

@@ -4,17 +4,11 @@ import { ACTIVATIONS, beside, linear, mapped, matrix, row } from "./math.ts";
 import type { Head, Matrix, Reader, Taps } from "./model.ts";
 import type { Weights } from "./weights.ts";
 
-/** How a body is pooled, and which hidden layer it gets, if the settings of the head leave it to the body. */
-export interface Automatic {
-  pool: "first" | "last" | "mean" | "max";
-  hidden: "none" | "tanh" | "gelu";
-}
-
 type Features = (tokens: number[], segments: number[], taps: Taps) => Matrix;
 
 /** A body under a head, which reads a whole text: one row of logits for it, or one for each token. */
-export function headed(head: Head, weights: Weights, automatic: Automatic, features: Features): Reader {
-  const output = headOutput(head, weights, automatic);
+export function headed(head: Head, weights: Weights, features: Features): Reader {
+  const output = outputOf(head, weights);
   return {
     kind: "reader",
     read(tokens, segments, taps) {
@@ -25,13 +19,12 @@ export function headed(head: Head, weights: Weights, automatic: Automatic, featu
 }
 
 /** W₂ f(W₁ p + b₁) + b₂ of the pooled states p, where the hidden layer may be missing; or W x + b at each token. */
-export function headOutput({ name, config }: Head, weights: Weights, automatic: Automatic): (states: Matrix) => Matrix {
+function outputOf({ name, config }: Head, weights: Weights): (states: Matrix) => Matrix {
   const out = weights.matrix("head.out.weight");
   const bias = weights.has("head.out.bias") ? weights.vector("head.out.bias") : null;
   if (name === "tag") return (states) => linear(states, out, bias);
   if (name !== "class" && name !== "labels") throw new Error(`the page does not compute a head of the kind ${name}`);
-  const pool = String(config.pool === "auto" ? automatic.pool : config.pool);
-  const hidden = String(config.hidden === "auto" ? automatic.hidden : config.hidden);
+  const pool = String(config.pool), hidden = String(config.hidden);
   if (hidden === "none") return (states) => linear(pooled(states, pool), out, bias);
   const weight = weights.matrix("head.hidden.weight"), add = weights.vector("head.hidden.bias");
   return (states) => linear(mapped(linear(pooled(states, pool), weight, add), ACTIVATIONS[hidden]), out, bias);

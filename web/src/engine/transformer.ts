@@ -43,7 +43,7 @@ export const transformer: Build = (config, weights, head) => {
 
   if (head) {
     // Both sides read the text; the decoder begins with token 0 and is one token behind (Lewis et al. 2020, §3.1).
-    return headed(head, weights, { pool: "last", hidden: "tanh" }, (tokens, _, taps) =>
+    return headed(head, weights, (tokens, _, taps) =>
       read([0, ...tokens.slice(0, -1)], start(tokens, taps), taps).states,
     );
   }

@@ -1,0 +1,223 @@
+"""The model of a page that computes: its settings, tokenizers and weights, for the engine in `web/src/engine`.
+
+Only what the engine reads is in it: no path, no data, no state of training. A model that the engine does not compute
+stays a picture, and `Still` says why.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.config import to_json
+from regard.data.detokenize import ConcatDetokenizer
+from regard.data.fields import LabelField
+from regard.data.tokenizers import KINDS as OUR_KINDS
+from regard.data.tokenizers import Tokenizer
+from regard.models import reads_whole
+from regard.models.parts import parts
+from regard.render.view_data import CHAINS, NO_ATTENTION, caption
+from regard.verbs.forced import batch_of
+from regard.verbs.loaded import Loaded
+
+MOST_PARAMETERS = 5_000_000  # of a model that a page computes
+MOST_EXACT = 8_000_000  # bytes of float32; larger weights are embedded in float16
+PREDICTS = ("target", "next", "masked", "class", "labels", "tag")  # what the engine can show
+PLAIN = {"softmax": ("plain",), "numbers": (0,), "direction": ("forward",)}
+POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relative")
+# Each family that the engine computes, and the values that it supports of those settings of which it has not all.
+FAMILIES: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "seq2seq": {},
+    "recurrent": PLAIN,
+    "structured": {},
+    "transformer": {"positions": POSITIONS},
+    "gpt": {**PLAIN, "positions": POSITIONS},
+    "bert": {"positions": POSITIONS},
+}
+HEADS: Mapping[str, Mapping[str, Sequence[Any]]] = {"class": {}, "labels": {}, "tag": {}}  # the same of heads
+
+
+@dataclass(frozen=True, eq=False)
+class LiveModel:
+    """A model for the engine: `data` is the `LiveModel` of web/src/data.ts, `weights` are the bytes of its tensors.
+
+    `difference` is the largest difference of log-probabilities that float16 weights make on the texts of the page.
+    """
+
+    data: Mapping[str, Any]
+    weights: bytes
+    difference: float | None = None  # None: the weights are exact
+
+    def base64(self) -> str:
+        """The weights as text."""
+        return base64.b64encode(self.weights).decode("ascii")
+
+    @property
+    def about(self) -> str:
+        """The weights in words."""
+        size = f"{len(self.weights) / 1e6:.1f} MB"
+        if self.difference is None:
+            return f"{self.data['parameters']:,} parameters in float32, {size}"
+        change = f"log-probabilities on the texts of the page differ by at most {self.difference:.1g}"
+        return f"{self.data['parameters']:,} parameters in float16, {size}: {change}"
+
+
+@dataclass(frozen=True)
+class Still:
+    """Why a page does not compute."""
+
+    why: str
+
+
+def live_model(model: Loaded, pairs: Sequence[tuple[list[int], list[int]]] = ()) -> LiveModel | Still:
+    """The model for a page, or the reason why the page stays still.
+
+    `pairs` are the ids of the texts of the page, source and target, on which the effect of float16 weights is measured.
+    """
+    body, head = _settings(model)
+    if why := _reason(model, body, head):
+        return Still(why)
+    tensors = _tensors(model)
+    exact = 4 * sum(tensor.numel() for tensor in tensors.values()) <= MOST_EXACT
+    difference = None if exact else _difference(model, tensors, pairs)
+    index, weights = _packed(tensors, np.dtype("<f4" if exact else "<f2"))
+    data = {
+        "family": body.pop("kind"),
+        "config": body,
+        "head": None if head is None else {"name": head.pop("kind"), "config": head},
+        "predicts": model.task.head,
+        "tokenizer": _tokenizer(model.target_tokenizer, model.forbidden),
+        "source": None if model.source_tokenizer is None else _tokenizer(model.source_tokenizer, ()),
+        "names": _names(model),
+        "threshold": model.module.config.threshold,
+        "pairs": model.joined_text is not None,
+        **_limits(model),
+        **_words(model),
+        "tensors": index,
+        "dtype": "float32" if exact else "float16",
+        "parameters": model.parameter_count,
+    }
+    return LiveModel(data, weights, difference)
+
+
+def _settings(model: Loaded) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The settings of the model, or of the body and of the head above it, whose settings depend on the body."""
+    config: Any = model.module.config
+    body = to_json(config, model.kinds)
+    if body["kind"] != "headed":
+        return body, None
+    return body["body"], to_json(config.head.for_body(config.body), model.kinds)
+
+
+def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | None) -> str:
+    """Why the engine does not compute a model; empty: it does."""
+    family, has = body["kind"], "the engine of a page has no"
+    if model.parameter_count > MOST_PARAMETERS:
+        most = f"a page computes models of up to {MOST_PARAMETERS:,}"
+        return f"{model.parameter_count:,} parameters; {most}"
+    if family not in FAMILIES:
+        return f"{has} {family}"
+    if head is not None and head["kind"] not in HEADS:
+        return f"{has} head {head['kind']}"
+    for settings, supported in ((body, FAMILIES[family]), (head or {}, HEADS.get((head or {}).get("kind", ""), {}))):
+        for name, values in supported.items():
+            if settings[name] not in values:
+                return f"{has} {name}={settings[name]}"
+    if model.task.head not in PREDICTS or not model.predicts(model.task.head):
+        return f"{has} output of {model.kind}"
+    for tokenizer in {id(one): one for one in (model.source_tokenizer, model.target_tokenizer) if one}.values():
+        if tokenizer.kind not in OUR_KINDS:
+            return f"{has} public tokenizer ({tokenizer.kind})"
+        if tokenizer.special_tokens.sentinels:
+            return f"{has} tokens of hidden spans"
+    return ""
+
+
+def _tensors(model: Loaded) -> dict[str, Tensor]:
+    """The tensors of the state that are numbers with a fraction."""
+    return {name: tensor for name, tensor in model.module.state_dict().items() if tensor.is_floating_point()}
+
+
+def _packed(tensors: Mapping[str, Tensor], dtype: np.dtype[Any]) -> tuple[dict[str, Any], bytes]:
+    """The place of each tensor, in numbers, and the bytes, low byte first; what two names share is there once."""
+    index, chunks, places, offset = dict[str, Any](), list[bytes](), dict[tuple[int, torch.Size], int](), 0
+    for name, tensor in tensors.items():
+        key = tensor.data_ptr(), tensor.shape
+        if key not in places:
+            places[key] = offset
+            chunks.append(tensor.detach().float().cpu().numpy().astype(dtype).tobytes())
+            offset += tensor.numel()
+        index[name] = {"shape": list(tensor.shape), "offset": places[key]}
+    return index, b"".join(chunks)
+
+
+@torch.no_grad()
+def _difference(model: Loaded, tensors: Mapping[str, Tensor], pairs: Sequence[tuple[list[int], list[int]]]) -> float:
+    """The largest difference of log-probabilities between float32 and float16 weights on these texts."""
+    exact = _outputs(model, pairs)
+    kept = [tensor.clone() for tensor in tensors.values()]
+    try:
+        for tensor in tensors.values():
+            tensor.copy_(tensor.half())
+        rounded = _outputs(model, pairs)
+    finally:
+        for tensor, one in zip(tensors.values(), kept):
+            tensor.copy_(one)
+    return max((float((one - other).abs().max()) for one, other in zip(exact, rounded)), default=0.0)
+
+
+def _outputs(model: Loaded, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
+    """The log-probabilities of each pair, in float32."""
+    return [model.module(batch_of(model, [pair]).to(model.device)).float().log_softmax(-1) for pair in pairs]
+
+
+def _names(model: Loaded) -> list[str]:
+    """The names of the classes or tags."""
+    return next((list(each.names) for each in model.fields.values() if isinstance(each, LabelField)), [])
+
+
+def _limits(model: Loaded) -> dict[str, Any]:
+    """The most tokens of a text or source, and of a target (`Loaded.fit_context`, `search.best_targets`)."""
+    config, special = model.module.config, model.tokenizer.special_tokens
+    around = len(special.wrap_input([])) if reads_whole(config) else int(special.bos is not None)
+    most = config.longest_target
+    return {
+        "longest": None if config.longest is None else max(config.longest - around, 0),
+        "limit": None if most is None else max(1, most - 1),
+    }
+
+
+def _words(model: Loaded) -> dict[str, Any]:
+    """What a page says of the parts and steps of this model."""
+    config, names = model.module.config, list(dict.fromkeys(parts(model.module).values()))
+    chain = CHAINS[config.query] if names else NO_ATTENTION
+    return {
+        "rows": list(config.attention_rows),
+        "chain": [[stage.shows, stage.title, stage.note] for stage in chain],
+        "captions": {name: [caption(name), caption(name, "the left", "the right")] for name in ("", *names)},
+    }
+
+
+def _tokenizer(tokenizer: Tokenizer, forbidden: Sequence[int]) -> dict[str, Any]:
+    """The `TokenizerData` of web/src/data.ts."""
+    state, detokenizer = json.loads(tokenizer.serialize()), tokenizer.detokenizer
+    assert isinstance(detokenizer, ConcatDetokenizer), "our own kinds have no other"
+    vocab, special = state["model"]["vocab"], tokenizer.special_tokens
+    roles = ("pad", "bos", "eos", "unk", "mask", "prefix", "suffix", "separator", "second_segment")
+    return {
+        "kind": tokenizer.kind,
+        "vocab": sorted(vocab, key=vocab.__getitem__),
+        "merges": state["model"].get("merges", []),
+        "display": list(tokenizer.display_names),
+        "surfaces": [surface.decode("utf-8", errors="surrogateescape") for surface in detokenizer.surfaces],
+        "special": {role: getattr(special, role) for role in roles},
+        "forbidden": list(forbidden),
+        "direction": tokenizer.direction,
+    }

@@ -1,0 +1,206 @@
+// A question to a model and its answer: the texts become ids, the model reads them, and what it computed gets names.
+
+import type { Answer, Ask, Token } from "./api.ts";
+import type { Axes, Frame, LiveModel } from "../data.ts";
+import { modelOf } from "./families.ts";
+import { largest, logSoftmax, softmax } from "./math.ts";
+import type { Generator, Model } from "./model.ts";
+import { partsOf, type Axis } from "./parts.ts";
+import { predictions } from "./predictions.ts";
+import { Recorder } from "./recorder.ts";
+import { forced, search, type Step } from "./search.ts";
+import { escapeDirections, strip, visible } from "./text.ts";
+import { Tokenizer, type Encoded } from "./tokenizers.ts";
+
+const TOP = 5; // the likeliest tokens of a step
+
+/** What a model gave for a text, before it has names. */
+interface Generated {
+  /** The tokens that were predicted, in order, and the step that predicted each. */
+  ids: number[];
+  steps: Step[];
+  /** The tokens of the target or text with those around it. */
+  whole: number[];
+  cut: boolean;
+  given: number;
+}
+
+export class Machine {
+  readonly model: Model;
+  private readonly target: Tokenizer;
+  private readonly source: Tokenizer | null;
+
+  constructor(readonly live: LiveModel, weights: ArrayBuffer) {
+    this.model = modelOf(live, weights);
+    this.target = new Tokenizer(live.tokenizer);
+    this.source = live.source && new Tokenizer(live.source);
+  }
+
+  /** `check` throws if the question is to stop. */
+  answer(ask: Ask, check: () => void = () => {}): Answer {
+    const start = performance.now();
+    if (!strip(ask.text)) throw new Error('the text is empty; write one, such as "3 March 2021"');
+    const taps = new Recorder(ask, this.source !== null, check);
+    const quiet = new Recorder(ask, this.source !== null, check, false);
+    const found = this.model.kind === "reader" ? this.reading(ask, taps) : this.generating(this.model, ask, taps, quiet);
+    const trace = ask.cell ? { trace: { lines: taps.lines } } : {};
+    return { ...found, ...trace, milliseconds: performance.now() - start };
+  }
+
+  // -- models that generate --------------------------------------------------------------------------------------------
+
+  private generating(model: Generator, ask: Ask, taps: Recorder, quiet: Recorder): Omit<Answer, "milliseconds"> {
+    const notes: string[] = [], input = this.read(this.source ?? this.target, ask.text, notes);
+    const ids = this.source ? this.source.wrapInput(input.ids) : [];
+    const text = this.source ? (ask.target === undefined ? null : this.given(ask.target, notes)) : input;
+    const found = this.source
+      ? this.translated(model, ask, ids, input.ids.length, text, taps, quiet)
+      : this.continued(model, ask, input.ids, taps, quiet);
+    if (found.cut) notes.push(`the answer was cut at ${found.ids.length - Number(this.source !== null)} tokens`);
+    const past = axisOf(this.target, found.whole.slice(0, found.steps.length), text), predicted = axisOf(this.target, found.ids, text);
+    const ofText = this.source ? ids : found.whole, read = axisOf(this.source ?? this.target, ofText, input);
+    const axes: Record<string, Axes<Axis>> = { decoder: { rows: past, columns: past } };
+    if (this.source) Object.assign(axes, { encoder: { rows: read, columns: read }, cross: { rows: predicted, columns: read } });
+    const texts = this.target.parts(found.ids), tokens = found.steps.map((step, at) => this.token(found.ids[at], step, predicted.pieces[at], texts[at]));
+    const distributions = ask.top === 0 ? { distributions: found.steps.map(({ logits }) => logSoftmax(logits)) } : {};
+    const ended = found.ids[found.ids.length - 1] === this.target.data.special.eos;
+    return {
+      text: this.target.decode(ended ? found.ids.slice(0, -1) : found.ids),
+      tokens,
+      score: tokens.reduce((sum, { score }) => sum + score, 0),
+      given: found.given,
+      candidates: found.steps.map((step) => this.candidates(step.logits, ask.top ?? TOP)),
+      ...distributions,
+      source: { ids: ofText, ...read },
+      parts: partsOf(this.live, taps.reads, axes, found.steps.length),
+      frames: found.steps.map((step, at) => this.frame(step, found.ids[at], predicted.pieces[at], texts[at], ask.top ?? TOP)),
+      notes,
+    };
+  }
+
+  /** A translator: its own target, or the one given, and every step of it. */
+  private translated(model: Generator, ask: Ask, source: number[], length: number, text: Encoded | null, taps: Recorder, quiet: Recorder): Generated {
+    const state = model.start(source, taps), { bos, eos } = this.target.data.special, opening = bos === null ? [] : [bos];
+    if (text) return this.scored(model, state, text.ids, taps);
+    const given = ask.forced ?? [], beam = ask.beam ?? 1, limit = Math.max(this.limit(length, ask.limit), given.length);
+    const options = { opening, forced: given, beam, limit, stop: eos, forbidden: new Set(this.target.data.forbidden) };
+    const found = search(model, state, options, beam > 1 ? quiet : taps);
+    if (beam > 1) {
+      const scored = this.scored(model, state, found.cut ? found.ids : found.ids.slice(0, -1), taps);
+      return { ...scored, cut: found.cut, given: given.length };
+    }
+    const whole = [...opening, ...found.ids];
+    if (!found.cut || eos === null) return { ...found, whole, given: given.length };
+    const end = forced(model, found.last, found.state, taps); // the step that would have ended it
+    return { ids: [...found.ids, eos], steps: [...found.steps, ...end.steps], whole: [...whole, eos], cut: true, given: given.length };
+  }
+
+  /** Teacher forcing over a target. */
+  private scored(model: Generator, state: ReturnType<Generator["start"]>, ids: number[], taps: Recorder): Generated {
+    const whole = this.target.wrapTarget(ids);
+    return { ids: whole.slice(1), steps: forced(model, whole.slice(0, -1), state, taps).steps, whole, cut: false, given: ids.length };
+  }
+
+  /** A language model: the tokens of the text itself, each from those before it; then, if asked, those that follow. */
+  private continued(model: Generator, ask: Ask, ids: number[], taps: Recorder, quiet: Recorder): Generated {
+    const start = model.start([], taps), whole = this.target.wrapTarget(ids), { bos, eos } = this.target.data.special;
+    if (ask.limit === undefined && !ask.forced?.length) {
+      if (whole.length < 2) throw new Error("the text is one token, and the model has no begin token to predict it from; write a longer text");
+      return this.scored(model, start, ids, taps);
+    }
+    const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
+    const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
+    const limit = Math.max(ask.limit ?? 0, given.length);
+    const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: new Set(this.target.data.forbidden) };
+    const found = search(model, before.state, options, beam > 1 ? quiet : taps), all = [...read, ...found.ids];
+    const steps = beam > 1 ? forced(model, all.slice(0, -1), start, taps).steps : [...before.steps, ...found.steps];
+    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + given.length };
+  }
+
+  // -- models that read a text whole -----------------------------------------------------------------------------------
+
+  private reading(ask: Ask, taps: Recorder): Omit<Answer, "milliseconds"> {
+    if (this.model.kind !== "reader") throw new Error("the model generates");
+    const notes: string[] = [], tokenizer = this.target, first = this.read(tokenizer, ask.text, notes);
+    const second = this.live.pairs ? this.read(tokenizer, ask.second ?? "", notes) : null;
+    if (second && !second.ids.length) throw new Error("the model reads two texts; write the second one, too");
+    const { ids, segments } = second ? tokenizer.joinInput([first.ids, second.ids]) : { ids: tokenizer.wrapInput(first.ids), segments: [] };
+    const shown = ids.slice(), { mask } = tokenizer.data.special;
+    for (const place of ask.hidden ?? []) if (mask !== null && place in shown) shown[place] = mask;
+    if (ask.hidden?.length && mask === null) notes.push("the model has no mask token, so nothing is hidden");
+    const axis = axisOf(tokenizer, shown, { ids: shown, unknown: [...first.unknown, ...(second?.unknown ?? [])] });
+    const rows = this.live.rows.length ? { pieces: this.live.rows, unknown: [], special: [] } : axis;
+    const { logits } = this.model.read(shown, segments.length ? segments : shown.map(() => 0), taps);
+    const axes = { encoder: { rows, columns: axis }, decoder: { rows, columns: axis } };
+    return {
+      ...predictions(this.live, tokenizer, shown, logits, ask.top ?? TOP),
+      given: 0,
+      source: { ids: shown, ...axis },
+      parts: partsOf(this.live, taps.reads, axes, 0),
+      frames: [],
+      notes,
+    };
+  }
+
+  // -- names -----------------------------------------------------------------------------------------------------------
+
+  /** The ids of a text; one that is too long loses its end. */
+  private read(tokenizer: Tokenizer, text: string, notes: string[]): Encoded {
+    return cut(tokenizer.encode(strip(text)), this.live.longest, "the text", notes);
+  }
+
+  private given(text: string, notes: string[]): Encoded {
+    const { limit } = this.live;
+    return cut(this.target.encode(strip(text)), limit, "the target", notes);
+  }
+
+  /** The most tokens of a target: two for each of its source, and some. */
+  private limit(length: number, asked: number | undefined): number {
+    return Math.min(asked ?? 2 * Math.max(1, Math.ceil(length / 16)) * 16 + 20, this.live.limit ?? Infinity);
+  }
+
+  private token(id: number, { logits }: Step, piece: string, text: string): Token {
+    return { id, piece: visible(piece), text: escapeDirections(text), score: logSoftmax(logits)[id] };
+  }
+
+  /** The likeliest tokens that may be generated; of equals, the first one. */
+  private candidates(logits: Float32Array, top: number): Token[] {
+    const scores = logSoftmax(logits);
+    return this.likeliest(logits, top).map((id) => ({ id, piece: visible(this.target.pieces([id])[0]), text: this.target.parts([id])[0], score: scores[id] }));
+  }
+
+  private likeliest(logits: Float32Array, top: number): number[] {
+    const forbidden = new Set(this.target.data.forbidden);
+    return largest(logits, top, (id) => id < this.target.size && !forbidden.has(id));
+  }
+
+  private frame({ logits, state, before }: Step, id: number, piece: string, text: string, top: number): Frame {
+    const best = this.likeliest(logits, top), chances = softmax(logits), named = best.includes(id) ? best : [...best, id];
+    const has = this.live.chain.some(([shows]) => shows === "before");
+    return {
+      token: visible(piece),
+      text: escapeDirections(text),
+      top: named.map((one) => [visible(one === id ? piece : this.target.pieces([one])[0]), logits[one], chances[one]]),
+      state: [...state],
+      before: has && before ? [...before] : null,
+    };
+  }
+}
+
+/** The names of tokens; an unknown one has the part of the text that it stands for. */
+function axisOf(tokenizer: Tokenizer, ids: number[], text: Encoded | null): Axis {
+  const names = tokenizer.pieces(ids), unknown: number[] = [], parts = [...(text?.unknown ?? [])];
+  const pieces = names.map((name, at) => {
+    const part = ids[at] === tokenizer.data.special.unk ? parts.shift() : undefined;
+    if (!part) return name;
+    unknown.push(at);
+    return part;
+  });
+  return { pieces, unknown, special: ids.flatMap((id, at) => (tokenizer.isSpecial(id) ? [at] : [])) };
+}
+
+function cut(text: Encoded, longest: number | null, what: string, notes: string[]): Encoded {
+  if (longest === null || text.ids.length <= longest) return text;
+  notes.push(`${what} has ${text.ids.length.toLocaleString("en")} tokens, but the model reads at most ${longest.toLocaleString("en")}: the rest is left out`);
+  return { ...text, ids: text.ids.slice(0, longest) };
+}

@@ -1,6 +1,6 @@
 // Builds the scripts of Regard's pages into the package: `npm run build`. The built files are committed, so that a user
 // needs no Node; the same sources give the same bytes. With --tests, bundles the tests into .tests for `node --test`.
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { build } from "esbuild";
 
 const shared = { bundle: true, target: "es2022", charset: "utf8", logLevel: "warning", legalComments: "none" };
@@ -16,10 +16,11 @@ if (process.argv.includes("--tests")) {
     platform: "node",
   });
 } else {
-  for (const name of ["page", "engine"]) {
+  for (const [name, entry] of [["page", "src/page.ts"], ["engine", "src/engine/worker.ts"]]) {
+    if (!existsSync(entry)) continue;
     await build({
       ...shared,
-      entryPoints: [name === "page" ? "src/page.ts" : "src/engine/worker.ts"],
+      entryPoints: [entry],
       outfile: `../src/regard/render/built/${name}.js`,
       format: "iife",
       minify: true,

@@ -86,30 +86,36 @@ def translator() -> AttentionView:
 
 def stages(page: Any) -> list[str]:
     """The titles of the panels that are shown, in their order."""
-    return page.locator("#steps > section:visible h2").evaluate_all(
+    return page.locator(".steps > section:visible h2").evaluate_all(
         "all => all.map((h2) => h2.querySelector('b').textContent + h2.childNodes[1].textContent.trim())"
     )
 
 
 def tips(page: Any, panel: str) -> list[str]:
-    return page.locator(f"#{panel} .strip i").evaluate_all("all => all.map((one) => one.dataset.tip)")
+    return page.locator(f"[data-stage={panel}] .strip i").evaluate_all("all => all.map((one) => one.dataset.tip)")
 
 
 def test_the_context_follows_the_layer_the_head_and_the_part(opened: Any) -> None:
     page = opened(translator().html())
     assert stages(page) == ["1Weights", "2Context", "3State", "4Logits → softmax → argmax"]
-    assert tips(page, "context") == ["[0]  1.05", "[1]  1.05", "[2]  1.15", "[3]  1.15"]  # layer 1 aligns
+    assert page.inner_text(".label") == "cross · layer 1 · head 1"  # layer 1 aligns; never a mean
+    assert tips(page, "context") == ["[0]  1.15", "[1]  1.15"]
+    page.keyboard.press("h")
+    assert page.inner_text(".label") == "cross · layer 1 · mean of 2 heads"
+    assert tips(page, "context") == ["[0]  1.05", "[1]  1.05", "[2]  1.15", "[3]  1.15"]
     page.keyboard.press("h")
     assert tips(page, "context") == ["[0]  1.05", "[1]  1.05"]
-    assert page.inner_text("#label") == "cross · layer 1 · head 0"
-    assert page.inner_text("#status").startswith("cross · layer 1 · head 0. Step 1 of 3.")
+    assert page.inner_text(".label") == "cross · layer 1 · head 0"
+    assert page.inner_text(".status").startswith("cross · layer 1 · head 0. Step 1 of 3.")
     page.keyboard.press("p")  # the encoder takes no steps
-    assert page.locator("#steps").is_hidden()
+    assert page.locator(".steps").is_hidden()
     page.keyboard.press("p")
-    assert tips(page, "context") == ["[0]  -1.05", "[1]  -1.05"]
-    page.keyboard.press("l")  # the mean of all layers has no context
+    page.select_option(".layer", "0")
+    page.get_by_role("button", name="0", exact=True).click()
+    assert tips(page, "context") == ["[0]  -0.05", "[1]  -0.05"]
+    page.keyboard.press("L")  # before the first layer: the mean of all layers has no context
     assert stages(page) == ["1Weights", "2State", "3Logits → softmax → argmax"]
-    assert "−1 " in page.inner_text("#state .legend")
+    assert "−1 " in page.inner_text("[data-stage=state] .legend")
 
 
 def test_recurrent_decoders_show_the_state_that_is_the_query(opened: Any) -> None:
@@ -133,40 +139,40 @@ def test_masks_unknown_tokens_and_scripts(opened: Any) -> None:
     assert page.locator("h1 bdi").all_inner_texts() == ["שלום 1", "hello 2"]
     left, right = (page.locator("h1 bdi").nth(at).bounding_box()["x"] for at in (0, 1))
     assert left < right  # the source stands before the arrow, though it is written from right to left
-    assert page.locator("#matrix thead .unknown").all_inner_texts() == ["👩‍👩‍👧"]
-    assert page.locator("#ringed").is_visible()
-    assert page.locator("#matrix td.masked").count() == 0
+    assert page.locator(".matrix thead .unknown").all_inner_texts() == ["👩‍👩‍👧"]
+    assert page.locator(".ringed").is_visible()
+    assert page.locator(".matrix td.masked").count() == 0
     page.keyboard.press("P")  # the decoder
-    cell = page.locator("#matrix tbody tr").first.locator("td").nth(2)
+    cell = page.locator(".matrix tbody tr").first.locator("td").nth(2)
     assert cell.get_attribute("aria-label") == "\u2068<bos>\u2069 may not look at \u2068y\u2069"
     assert "repeating-linear-gradient" in cell.evaluate("one => getComputedStyle(one).backgroundImage")
-    assert page.locator("#matrix td.masked").count() == 3
-    assert page.locator("#hatched").is_visible()
+    assert page.locator(".matrix td.masked").count() == 3
+    assert page.locator(".hatched").is_visible()
 
 
 def test_the_keyboard_reaches_everything(opened: Any) -> None:
     page = opened(translator().html())
-    page.focus("#layer")
+    page.focus(".layer")
     page.keyboard.press("ArrowUp")  # the menu's own key
-    assert page.inner_text("#label") == "cross · layer 0 · mean of 2 heads"
-    page.keyboard.press("h")
-    assert page.inner_text("#label") == "cross · layer 0 · head 0"
+    assert page.inner_text(".label") == "cross · layer 0 · head 1"
+    page.keyboard.press("H")
+    assert page.inner_text(".label") == "cross · layer 0 · head 0"
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("#count") == "Step 2 of 3"
+    assert page.inner_text(".count") == "Step 2 of 3"
     page.keyboard.press("s")
-    assert (page.inner_text("#vmax"), page.get_attribute("[data-scale=fixed]", "aria-pressed")) == ("1", "true")
+    assert (page.inner_text(".vmax"), page.get_attribute("[data-scale=fixed]", "aria-pressed")) == ("1", "true")
     page.keyboard.press("v")
-    assert page.locator("#lines [tabindex='0']").count() == 1
-    assert page.locator("#lines .ring").count() == 1
-    page.focus("#lines [tabindex='0']")
+    assert page.locator(".lines [tabindex='0']").count() == 1
+    assert page.locator(".lines .ring").count() == 1
+    page.focus(".lines [tabindex='0']")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.dataset.index") == "1"
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.dataset.side") == "column"
-    assert "👩‍👩‍👧\u2069 (unknown) is attended to by" in page.inner_text("#status")
-    assert "have no line" in page.inner_text("#limits")
+    assert "👩‍👩‍👧\u2069 (unknown) is looked at by" in page.inner_text(".status")
+    assert "have no line" in page.inner_text(".limits")
 
 
 def test_long_texts_keep_their_header_and_say_how_many_lines_are_drawn(opened: Any) -> None:
@@ -176,15 +182,16 @@ def test_long_texts_keep_their_header_and_say_how_many_lines_are_drawn(opened: A
     view = AttentionView("t", names, names, [Layer("l", weights)], frames(names))
     page = opened(view.html(), height=500)
     page.keyboard.press("End")
-    top = page.locator("#stage").bounding_box()
-    header = page.locator("#matrix thead th").first.bounding_box()
-    row = page.locator("#matrix tr[aria-selected=true] th").bounding_box()
+    top = page.locator(".stage").bounding_box()
+    header = page.locator(".matrix thead th").first.bounding_box()
+    row = page.locator(".matrix tr[aria-selected=true] th").bounding_box()
     assert row["y"] >= header["y"] + header["height"] - 1 >= top["y"]
     assert row["y"] + row["height"] <= top["y"] + top["height"] + 1
     page.keyboard.press("Home")
+    page.get_by_role("button", name="mean").click()  # as lines, all heads
     page.keyboard.press("v")
-    assert "4000 of " in page.inner_text("#limits")
-    begins = page.locator("#lines line").evaluate_all("all => new Set(all.map((one) => one.getAttribute('y1'))).size")
+    assert "4000 of " in page.inner_text(".limits")
+    begins = page.locator(".lines line").evaluate_all("all => new Set(all.map((one) => one.getAttribute('y1'))).size")
     assert begins == 4 * 45  # no row is without a line
 
 
@@ -208,14 +215,14 @@ def test_a_phone_and_forced_colours(opened: Any) -> None:
             assert page.locator(".scroll:has(table)").evaluate("one => one.scrollWidth > one.clientWidth")
     page = opened(translator().html(), forced=True)
     assert page.evaluate("matchMedia('(forced-colors: active)').matches")
-    colours = page.locator("#matrix td[role=gridcell]").evaluate_all(
+    colours = page.locator(".matrix td[role=gridcell]").evaluate_all(
         "all => all.map((one) => getComputedStyle(one).backgroundColor)"
     )
     assert len(set(colours)) > 5
     pressed = page.locator("button[aria-pressed=true]:visible").evaluate_all(
         "all => all.map((one) => `${getComputedStyle(one).color} on ${getComputedStyle(one).backgroundColor}`)"
     )
-    assert len(pressed) == 4  # part, view, scale, heads
+    assert len(pressed) == 3  # part, scale, head
     assert len(set(pressed)) == 1
 
 
@@ -251,7 +258,7 @@ def test_the_words_of_a_caption_are_read_on_the_image(opened: Any) -> None:
     page.keyboard.press("ArrowRight")
     assert shades(page) == [235, 0] + [235] * 6
     assert page.inner_text(".where") == "red: most weight, 0.65, in row 1, column 2"
-    assert page.inner_text("#status") == "2 of 3, red: most weight, 0.65, in row 1, column 2"
+    assert page.inner_text(".status") == "2 of 3, red: most weight, 0.65, in row 1, column 2"
     page.keyboard.press("End")
     page.keyboard.press("ArrowRight")  # there is no word after the last one
     assert page.locator("[data-word][aria-pressed=true]").all_inner_texts() == ["dog"]

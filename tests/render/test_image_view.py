@@ -56,7 +56,6 @@ def test_a_model_without_attention_says_so() -> None:
     assert "This model has no attention weights." in none.html()
     assert "<canvas" not in none.html()
     assert "bright cells" not in none.html()
-    assert "Smooth" not in none.html()
     empty = ImageView("", IMAGE, [], np.zeros((0, 6), np.float32), (2, 3))
     assert shown(empty)[1] == "the caption is empty"
     for each in (none, empty):  # the picture is the image alone
@@ -131,8 +130,8 @@ def test_a_page_has_its_image_and_loads_nothing() -> None:
     assert "img-src data:" in page
     (source,) = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="dog.png: a red dog"', page)
     assert base64.b64decode(source) == png(IMAGE)
-    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
-    assert json.loads(data)[0]["maps"][0] == [1.0, 0.2, 0.2, 0.2, 0.2, 0.2]
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page)
+    assert json.loads(data)["images"][0]["maps"][0] == [1.0, 0.2, 0.2, 0.2, 0.2, 0.2]
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
 
 

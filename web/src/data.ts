@@ -14,6 +14,8 @@ export interface PageData {
   faintest: number;
   /** The most lines of a picture. */
   most: number;
+  /** The end of the colour scale, if several figures share one. */
+  vmax?: number;
   /** How the page was made, for "copy as Python". */
   origin?: Origin;
   /** The model, if the page can compute; its weights are in an element of their own. */
@@ -146,4 +148,14 @@ export interface TokenizerData {
   /** Tokens that decoding never produces. */
   forbidden: number[];
   direction: "forward" | "backward" | "both";
+}
+
+/** The attention of the words of one caption over the cells of an image. */
+export interface ImageData {
+  rows: number;
+  columns: number;
+  /** For each word the weights of the cells, row by row, divided by the largest one. */
+  maps: (number | null)[][];
+  /** Where each word looks, as a sentence. */
+  said: string[];
 }

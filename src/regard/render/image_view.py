@@ -1,7 +1,6 @@
 """ImageView: the attention of each word of a caption over an image, for a terminal, a notebook, a paper, a browser."""
 
 import base64
-import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,8 +14,9 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from regard.render.formatting import Markup, asset, format_number, isolate, lines, tag, truncate
-from regard.render.page import document, rounded
+from regard.render.formatting import Markup, format_number, isolate, lines, tag, truncate
+from regard.render.page import document, figure, page_script
+from regard.render.page_data import rounded
 from regard.render.svg import MARGIN, SMALL, box, heading, label, svg_element
 from regard.render.terminal import EDGES, SHADES
 from regard.render.view_data import Floats, npz_bytes, save_picture
@@ -215,27 +215,15 @@ def images_html(views: Sequence[ImageView], title: str = "") -> str:
         _section(view, number, "" if caption == title else caption)
         for number, (view, caption) in enumerate(zip(views, captions))
     ]
-    keys = [
-        "<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump",
-        "<kbd>s</kbd> smooth or grid",
-        *["<kbd>↑</kbd> <kbd>↓</kbd> next or previous image"] * (not alone),
-    ]
     about = next((view.about for view in views if view.about), "")
-    footer = tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), tag("p", {}, READING))
+    footer = tag("footer", {}, tag("p", {}, READING))
     body = [
         tag("header", {}, tag("h1", {}, title)),
         *([tag("p", {"class": "quiet"}, about)] if about else []),
-        *([Markup(asset("image_controls.html"))] if attention else []),
-        *sections,
+        figure("images", {"images": [_data(view) for view in views]}, lines(sections)),
         *([footer] if attention else []),
-        Markup('<p class="unseen" id="status" role="status" aria-live="polite"></p>'),
     ]
-    data = json.dumps([_data(view) for view in views], separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    scripts = [
-        tag("script", {"type": "application/json", "id": "data"}, Markup(data)),
-        tag("script", {}, Markup(f"\n{asset('image.js')}")),
-    ]
-    return document(title, tag("main", {"class": "text"}, lines(body)), *scripts)
+    return document(title, tag("main", {"class": "text"}, lines(body)), page_script())
 
 
 def _section(view: ImageView, number: int, title: str) -> Markup:

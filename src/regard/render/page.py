@@ -1,65 +1,53 @@
 """The interactive page of a view: one HTML file with all layers and heads, and every decoding step."""
 
-import base64
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.cells import cell_len
-
-from regard.errors import UserError
-from regard.render.formatting import (
-    Markup,
-    asset,
-    bdi,
-    escape_directions,
-    graphemes,
-    isolate,
-    labels,
-    lines,
-    tag,
-    visible,
-)
+from regard.render.formatting import Markup, asset, bdi, isolate, lines, tag
+from regard.render.page_data import PageData, Parts, data_script
 from regard.render.svg import matrix_svg
-from regard.render.view_data import (
-    CHAINS,
-    FAINTEST_LINE,
-    MAX_LINES,
-    NO_ATTENTION,
-    Floats,
-    Frame,
-    Layer,
-    Matrix,
-    caption,
-    unknown_indices,
-)
+from regard.render.view_data import Frame, Layer, Matrix
 from regard.report.glossary import PART_WORDS, WORDS
 
-Parts = Mapping[str, Sequence[Layer]]
-
-MAX_EXACT = 60_000  # up to this many weights are written with six digits each
-MAX_WEIGHTS = 3_000_000  # of a page: 8 MB in base 64, two bytes per weight
-MAX_CONTEXTS = 300_000  # numbers of all context vectors of a page
-MAX_CELLS = 120_000  # of one matrix: a browser draws about a hundred thousand cells per second
 # The page may use its own inline style and script, and may not load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+COMPUTES = f"{POLICY}; worker-src blob:"  # the engine runs in a worker of the page's own text
 
 
-def document(title: str, body: Markup, *scripts: Markup) -> str:
+@dataclass(frozen=True)
+class Live:
+    """A model that the page computes: what `LiveModel` in web/src/data.ts declares, and its weights in base 64."""
+
+    model: Mapping[str, Any]
+    weights: str
+
+
+def document(title: str, body: Markup, *scripts: Markup, policy: str = POLICY) -> str:
     """A complete HTML file around a body, with the style and the content security policy of all pages."""
     head = [
         tag("meta", {"charset": "utf-8"}),
-        tag("meta", {"http-equiv": "Content-Security-Policy", "content": Markup(POLICY)}),
+        tag("meta", {"http-equiv": "Content-Security-Policy", "content": Markup(policy)}),
         tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         tag("title", {}, isolate(title)),
         tag("style", {}, Markup(f"\n{asset('page.css')}")),
     ]
     parts = [tag("head", {}, "\n", lines(head)), tag("body", {}, "\n", lines([body, *scripts]))]
     return Markup(f"<!doctype html>\n{tag('html', {'lang': 'en'}, lines(parts))}\n")
+
+
+def figure(kind: str, data: Mapping[str, Any], static: Markup) -> Markup:
+    """An element that the script draws into: "page" with all controls, or "matrix", one picture among others.
+
+    ``static`` is what it shows without scripts.
+    """
+    return tag("div", {"data-figure": kind}, data_script(data), "\n", static)
+
+
+def page_script() -> Markup:
+    """The script that draws the figures of a page."""
+    return tag("script", {}, "\n", _code(asset("built/page.js")))
 
 
 READING = (
@@ -79,51 +67,52 @@ def more_in(names: Sequence[str], docs: str) -> Markup:
     return tag("p", {"class": "quiet"}, "More in ", *separated)
 
 
-def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about: str = "", docs: str = "") -> str:
+def page_html(
+    first: Matrix,
+    parts: Parts,
+    frames: Sequence[Frame] | None,
+    about: str = "",
+    docs: str = "",
+    origin: Mapping[str, Any] | None = None,
+    live: Live | None = None,
+    still: str = "",
+) -> str:
     """The page of all parts, layers and heads, with decoding steps if there are any.
 
     ``first`` is drawn as a static picture for browsers without JavaScript. ``docs`` is the relative path from the page
-    to the documentation, if it is on this machine.
+    to the documentation, if it is on this machine. ``live`` is the model of a page that can compute; ``still`` says
+    why a page cannot.
     """
     attention = bool(parts)
     parts = parts or {"": [Layer(first.label, first.weights[None], first.rows, first.columns)]}
     page_data = PageData.fit(parts, frames or (), attention)
-    keys = ["<kbd>v</kbd> matrix or lines", "<kbd>s</kbd> colour scale"]
-    keys += ["<kbd>p</kbd> next part"] * (len(parts) > 1)
-    keys += ["<kbd>l</kbd> <kbd>L</kbd> next or previous layer"] * any(len(layers) > 1 for layers in parts.values())
-    keys += ["<kbd>h</kbd> <kbd>H</kbd> next or previous head"] * any(
-        layer.heads > 1 for layers in page_data.parts.values() for layer in layers
-    )
-    keys += ["<kbd>Tab</kbd> enters the matrix or the lines, arrow keys move in it"]
-    if frames:
-        keys = ["<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump", *keys]
-        keys[-1] += ", <kbd>Esc</kbd> leaves it"
-    heading = tag("span", {"id": "label"}, first.label), " ", tag("small", {"id": "caption"}, caption(first.part))
-    look = [tag("h2", {}, *heading), _fragment("stage"), tag("noscript", {}, matrix_svg(first))]
+    given = {"origin": origin, "live": live.model if live else None, "still": still or None}
+    data = {**page_data.to_json(), **{name: value for name, value in given.items() if value is not None}}
     body = [
         tag("header", {}, tag("h1", {}, bdi(first.title))),
         *([tag("p", {"class": "quiet"}, about)] if about else []),
-        _fragment("controls"),
         *([tag("p", {"class": "quiet"}, page_data.note)] if page_data.note else []),
-        *([_fragment("stepper")] if frames else []),
-        tag(
-            "div",
-            {"class": "columns"},
-            tag("div", {"class": "card look"}, lines(look)),
-            *([_fragment("steps")] if frames else []),
-        ),
+        figure("page", data, tag("div", {"class": "scroll"}, matrix_svg(first))),
         tag(
             "footer",
             {},
-            tag("p", {}, Markup(" · ".join(keys))),
             _details("How to read it", tag("p", {}, READING), more_in(READING_DOCS, docs)),
             _words(parts, bool(frames)),
         ),
-        Markup('<div id="tip" role="tooltip" hidden></div>'),
     ]
-    data = tag("script", {"type": "application/json", "id": "data"}, Markup(page_data.json()))
-    script = tag("script", {}, Markup(f"\n{asset('page.js')}"))
-    return document(first.title, tag("main", {"class": "wide" if frames else "lone"}, lines(body)), data, script)
+    main = tag("main", {"class": "wide" if frames or live else "lone"}, lines(body))
+    model = [_text("engine", asset("built/engine.js")), _text("weights", live.weights)] if live else []
+    return document(first.title, main, *model, page_script(), policy=COMPUTES if live else POLICY)
+
+
+def _text(name: str, content: str) -> Markup:
+    """A text that the script of the page reads."""
+    return tag("script", {"type": "text/plain", "id": name}, _code(content))
+
+
+def _code(script: str) -> Markup:
+    """A script inside an element. What would end the element is only in its strings, where "<" may be an escape."""
+    return Markup(re.sub(r"<(?=/script|!--)", r"\\x3c", script, flags=re.IGNORECASE))
 
 
 def _words(parts: Parts, steps: bool) -> Markup:
@@ -136,127 +125,3 @@ def _words(parts: Parts, steps: bool) -> Markup:
 
 def _details(title: str, *content: Markup) -> Markup:
     return tag("details", {}, tag("summary", {}, title), *content)
-
-
-def _fragment(name: str) -> Markup:
-    """A part of the page without data, which is a file of this package."""
-    return Markup(asset(f"{name}.html"))
-
-
-@dataclass(frozen=True, eq=False)
-class PageData:
-    """The layers that a page shows, by part, its decoding steps, and a note on what was left out to save space."""
-
-    parts: Parts
-    frames: Sequence[Frame] = ()
-    attention: bool = True
-    note: str = ""
-
-    @staticmethod
-    def fit(parts: Parts, frames: Sequence[Frame], attention: bool) -> "PageData":
-        """All heads if they fit, otherwise the mean over the heads of each layer; an error if that is too large too."""
-        largest = max((layer.weights[0].size for layers in parts.values() for layer in layers), default=0)
-        means = {part: [_mean(layer) for layer in layers] for part, layers in parts.items()}
-        if largest > MAX_CELLS or _count(means) > MAX_WEIGHTS:
-            raise UserError(
-                f"a page of {_count(means):,} weights, {largest:,} in one matrix, is too large for a browser (at most "
-                f"{MAX_WEIGHTS:,} and {MAX_CELLS:,}); choose --part or --layer, give a shorter text, or save as .npz."
-            )
-        if _count(parts) > MAX_WEIGHTS:
-            heads = sum(layer.heads for layers in parts.values() for layer in layers)
-            note = f"{heads:,} heads are too many for a page at this length, so it shows the mean over each layer's"
-            return PageData(means, frames, attention, f"{note} heads; use --layer N to see the heads of one layer.")
-        stored = [layer for name, layers in parts.items() for layer in layers if _has_steps(name, layer, len(frames))]
-        contexts = sum(layer.contexts.size for layer in stored if layer.contexts is not None)
-        if contexts <= MAX_CONTEXTS:
-            return PageData(parts, frames, attention)
-        without = {part: [replace(layer, contexts=None) for layer in layers] for part, layers in parts.items()}
-        note = f"{contexts:,} numbers of context vectors are too many for a page, so it leaves them out"
-        return PageData(without, frames, attention, f"{note}; use --layer N to see those of one layer.")
-
-    def json(self) -> str:
-        """The data as JSON. "<" is escaped, so that no text can end the script element."""
-        exact = _count(self.parts) <= MAX_EXACT
-        digits = 6 if exact else 3  # of states and contexts, which are hundreds of numbers per step
-        before = any(layer.query == "before" for layers in self.parts.values() for layer in layers)
-        data = {
-            "parts": [self._part(part, layers, exact) for part, layers in self.parts.items()],
-            "faintest": FAINTEST_LINE,
-            "most": MAX_LINES,
-            "frames": [
-                {
-                    "token": visible(frame.token),
-                    "text": escape_directions(frame.token if frame.text is None else frame.text),
-                    "top": [
-                        [visible(piece), *rounded((logit, probability))] for piece, logit, probability in frame.top
-                    ],
-                    "state": rounded(frame.state, digits),
-                    "before": rounded(frame.before, digits) if before and frame.before is not None else None,
-                }
-                for frame in self.frames
-            ],
-        }
-        return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-    def _part(self, name: str, layers: Sequence[Layer], exact: bool) -> dict[str, Any]:
-        first = layers[0]
-        steps = _has_steps(name, first, len(self.frames))  # True if the rows are the decoding steps
-        chain = CHAINS[first.query] if self.attention else NO_ATTENTION
-        axes = {"rows": first.rows or (), "columns": first.columns or ()}
-        names = {axis: labels(pieces) for axis, pieces in axes.items()}
-        return {
-            "name": name,
-            **{axis: [visible(piece) for piece in pieces] for axis, pieces in axes.items()},
-            "labels": names,
-            "widest": {axis: max(map(cell_len, each), default=0) for axis, each in names.items()},  # in letters
-            "tall": any(len(graphemes(name)) > 2 for name in names["columns"]),  # headings stand upright
-            "unknown": {axis: unknown_indices(pieces) for axis, pieces in axes.items()},
-            "steps": steps,
-            "chain": [[stage.shows, stage.title, stage.note] for stage in chain] if steps else [],
-            "captions": [caption(name), caption(name, "the left", "the right")],
-            "layers": [
-                {
-                    "label": layer.label,
-                    "number": layer.number,
-                    "heads": layer.head_numbers,
-                    "weights": [[rounded(row) for row in head] for head in layer.weights]
-                    if exact
-                    else _encode_base64(layer),
-                    "masked": None if layer.visible is None else [masked_ranges(row) for row in layer.visible],
-                    "contexts": [[rounded(vector, 6 if exact else 3) for vector in head] for head in layer.contexts]
-                    if steps and layer.contexts is not None
-                    else None,
-                }
-                for layer in layers
-            ],
-        }
-
-
-def _has_steps(part: str, layer: Layer, steps: int) -> bool:
-    """Whether the rows of a part are the decoding steps."""
-    return part != "encoder" and len(layer.rows or ()) == steps > 0
-
-
-def masked_ranges(visible: NDArray[np.bool_]) -> list[list[int]]:
-    """The columns that a row may not look at, as ranges: [first, end after the last]."""
-    edges = np.flatnonzero(np.diff(~visible, prepend=False, append=False))
-    return [[int(first), int(end)] for first, end in zip(edges[::2], edges[1::2])]
-
-
-def _mean(layer: Layer) -> Layer:
-    return replace(layer, weights=layer.weights.mean(axis=0, keepdims=True), kept_heads=None, contexts=None)
-
-
-def _count(parts: Parts) -> int:
-    return sum(layer.weights.size for layers in parts.values() for layer in layers)
-
-
-def _encode_base64(layer: Layer) -> str:
-    """The weights as 16-bit integers (0 to 65,535 for 0 to 1), low byte first, in base 64."""
-    weights: Floats = np.nan_to_num(layer.weights, posinf=0.0, neginf=0.0).clip(0.0, 1.0)
-    return base64.b64encode((weights * 65535).round().astype("<u2").tobytes()).decode("ascii")
-
-
-def rounded(values: Iterable[float], digits: int = 6) -> list[float | None]:
-    """Rounds to significant digits. NaN and infinity become None, since JSON cannot hold them."""
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]

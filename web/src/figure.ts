@@ -1,0 +1,146 @@
+// One figure of attention: a full one, with controls and panels, or a compact one among others.
+
+import { Announcer } from "./core/announce.ts";
+import { Controls } from "./core/controls.ts";
+import { make } from "./core/dom.ts";
+import { Keys } from "./core/keys.ts";
+import { Session } from "./core/session.ts";
+import { strongest } from "./core/scores.ts";
+import { type Drawn, select, type Shown } from "./core/shown.ts";
+import { type State, Store } from "./core/store.ts";
+import { Tabs } from "./core/tabs.ts";
+import { follow, fromHash } from "./core/url.ts";
+import type { PageData } from "./data.ts";
+import type { Engine } from "./engine/api.ts";
+import { VIEWS } from "./views/index.ts";
+import type { Context, View } from "./views/view.ts";
+
+/** A figure opens on one head: the strongest one of its first part. */
+export function firstState(page: PageData): State {
+  const [layer, head] = strongest(page.parts[0]);
+  return {
+    view: "matrix", panel: "", part: 0, layer, heads: page.parts[0].layers[layer].heads.length > 1 ? [head] : [],
+    fixed: false, hide: false, step: 0, row: 0, column: 0, ask: {}, more: {},
+  };
+}
+
+/** What the state shows; computed again only if something that it depends on has changed. */
+function memo(session: Session, store: Store, vmax: number | undefined): () => Shown {
+  let key = "", drawn: Drawn | null = null, found: Shown | null = null;
+  return () => {
+    const { part, layer, heads, fixed, hide } = store.state, now = JSON.stringify([part, layer, heads, fixed, hide]);
+    if (!found || drawn !== session.drawn || key !== now) [found, drawn, key] = [select(session.drawn, store.state, vmax), session.drawn, now];
+    return found;
+  };
+}
+
+/** A view with its element; it is mounted when it is first shown. */
+class Mounted {
+  readonly root: HTMLElement;
+  private draw: ((state: State) => void) | null = null;
+
+  constructor(readonly view: View, private readonly context: Context) {
+    this.root = make("div", { class: `view ${view.name}-view` });
+  }
+
+  show(state: State): void {
+    this.root.hidden = false;
+    this.draw ??= this.view.mount(this.root, this.context);
+    this.draw(state);
+  }
+}
+
+/** The scale below the picture, and the signs that it uses. */
+class Legend {
+  private end = make("span", { class: "vmax" });
+  private hatched = make("span", {}, make("b", { class: "masked" }), " may not look");
+  private ringed = make("span", {}, make("b", { class: "unknown" }, "a"), " not in the vocabulary");
+  readonly element = make("p", { class: "key" }, "0 ", make("i"), " ", this.end, " ", this.hatched, " ", this.ringed);
+
+  update(shown: Shown, state: State): void {
+    const lines = state.view === "lines", bound = lines ? shown.bound : shown.vmax, tables = lines ? shown.tables : [shown.weights];
+    const more = tables.some((table) => table.some((weight) => weight > bound));
+    this.end.textContent = `${bound}${more ? " and more" : ""}`;
+    this.element.title = state.fixed ? "The scale reaches from 0 to 1." : "The scale fits the weights that are shown.";
+    this.hatched.hidden = lines || !shown.anyMasked;
+    this.hatched.className = "hatched";
+    this.ringed.hidden = !shown.part.unknown.rows.length && !shown.part.unknown.columns.length;
+    this.ringed.className = "ringed";
+  }
+}
+
+export interface Options {
+  page: PageData;
+  full: boolean;
+  engine: Engine | null;
+  /** Before the ids of its elements. */
+  prefix: string;
+}
+
+/** Draws a figure into its element. */
+export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: Options): Context {
+  const first = firstState(page), keys = full ? new Keys() : null, announcer = new Announcer();
+  const store = new Store(full ? fromHash(location.hash, first, page.parts) : first);
+  const session = new Session(page, engine, store);
+  const shown = memo(session, store, page.vmax);
+  const context: Context = { page, store, session, engine, full, keys, shown, announce: (text) => announcer.say(text) };
+
+  const views = VIEWS.map((view) => new Mounted(view, context));
+  const at = (place: View["place"]): Mounted[] => views.filter(({ view }) => view.place === place);
+  const tabs = (label: string, place: "main" | "side", key: "view" | "panel"): Tabs =>
+    new Tabs(label, at(place).map(({ view, root: panel }) => ({ name: view.name, title: view.title, panel })), prefix, (name) => store.set({ [key]: name }));
+  const [main, side] = [tabs("View", "main", "view"), tabs("Panel", "side", "panel")];
+  const label = make("span", { class: "label" }), caption = make("small", { class: "caption" }), legend = new Legend();
+  const controls = full ? new Controls(context) : null;
+  const heading = make("h2", {}, label, " ", caption);
+  const look = make("div", { class: full ? "card look" : "look" }, ...(full ? [heading] : []), ...at("main").map((one) => one.root), legend.element);
+  const panels = make("div", { class: "card side" }, side.list, ...at("side").map((one) => one.root));
+  const columns = make("div", { class: "columns" }, look, panels);
+  const trouble = make("p", { class: "trouble", role: "alert", hidden: true });
+  if (full && keys && controls) {
+    root.replaceChildren(...at("top").map((one) => one.root), trouble, main.list, controls.element, columns, announcer.element, make("div", { class: "quiet help" }, keys.help));
+  } else root.replaceChildren(look, announcer.element);
+
+  /** Shows those of a column that have anything to show, and the chosen one of them. */
+  const column = (list: Tabs, place: "main" | "side", chosen: string, state: State): boolean => {
+    const there = at(place).filter(({ view }) => view.available(context));
+    const one = there.find(({ view }) => view.name === chosen) ?? there[0];
+    list.update(there.map(({ view }) => view.name), one?.view.name ?? "");
+    one?.show(state);
+    return one !== undefined;
+  };
+  const update = (state: State): void => {
+    const now = shown(), changed = label.textContent !== now.label;
+    label.textContent = now.label;
+    caption.textContent = now.part.captions[state.view === "lines" ? 1 : 0];
+    legend.update(now, state);
+    controls?.update();
+    trouble.hidden = !session.trouble;
+    trouble.textContent = session.trouble;
+    if (full && changed) announcer.say("");
+    const beside = full && at("side").some(({ view }) => view.available(context));
+    root.classList.toggle("wide", beside);
+    panels.hidden = !beside;
+    if (full) for (const one of at("top")) one.view.available(context) ? one.show(state) : (one.root.hidden = true);
+    column(main, "main", full ? state.view : "matrix", state);
+    if (beside) column(side, "side", state.panel, state);
+    if (full && changed) announcer.say(`${now.label}. ${announcer.text}`);
+    keys?.write();
+  };
+  if (keys) {
+    const cycle = (): void => {
+      const there = at("main").filter(({ view }) => view.available(context)).map(({ view }) => view.name);
+      store.set({ view: there[(there.indexOf(store.state.view) + 1) % there.length] });
+    };
+    keys.add(
+      { keys: ["←", "→"], help: "step", offered: () => shown().stepped, when: () => false, act: () => undefined },
+      { keys: ["Home", "End"], help: "jump", offered: () => shown().stepped, when: () => false, act: () => undefined },
+      { keys: ["v"], help: "matrix or lines", act: cycle },
+      { keys: ["Tab"], help: "enters the matrix or the lines, arrow keys move in it, Esc leaves it", when: () => false, act: () => undefined },
+    );
+  }
+  store.subscribe(update);
+  if (full) follow(store, first, () => session.drawn.parts);
+  update(store.state);
+  return context;
+}

@@ -1,0 +1,8 @@
+// The views of a page, in the order of their tabs.
+
+import { lines } from "./lines.ts";
+import { matrix } from "./matrix.ts";
+import { stepper, steps } from "./steps.ts";
+import type { View } from "./view.ts";
+
+export const VIEWS: View[] = [stepper, matrix, lines, steps];

@@ -2,11 +2,10 @@
 
 import type { LiveModel } from "./data.ts";
 import type { Engine } from "./engine/api.ts";
-
-export type StartEngine = (live: LiveModel, weights: string, engine: string) => Engine;
+import { startEngine } from "./engine/client.ts";
 
 /** Starts the engine of the page, if the page has one: the model is in its data, the weights and the engine in elements. */
-export function openEngine(live: LiveModel | undefined, start: StartEngine | null): Engine | null {
+export function openEngine(live: LiveModel | undefined): Engine | null {
   const text = (id: string): string => document.getElementById(id)?.textContent ?? "";
-  return live && start ? start(live, text("weights").trim(), text("engine")) : null;
+  return live ? startEngine(live, text("weights").trim(), text("engine")) : null;
 }

@@ -5,10 +5,8 @@ import { startTips } from "./core/tip.ts";
 import { make } from "./core/dom.ts";
 import { type ImageData, type PageData, VERSION } from "./data.ts";
 import { mountFigure } from "./figure.ts";
-import { openEngine, type StartEngine } from "./live.ts";
+import { openEngine } from "./live.ts";
 import { mountImages } from "./views/image.ts";
-
-const startEngine: StartEngine | null = null;
 
 function open(root: HTMLElement, number: number): void {
   const data = JSON.parse(root.querySelector(":scope > script")?.textContent ?? "{}") as PageData & { images?: ImageData[] };
@@ -18,7 +16,7 @@ function open(root: HTMLElement, number: number): void {
     return;
   }
   if (data.images) mountImages(root, data.images);
-  else mountFigure(root, { page: data, full: root.dataset.figure === "page", engine: openEngine(data.live, startEngine), prefix: `figure${number}-` });
+  else mountFigure(root, { page: data, full: root.dataset.figure === "page", engine: openEngine(data.live), prefix: `figure${number}-` });
 }
 
 startTips();

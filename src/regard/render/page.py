@@ -22,6 +22,7 @@ class Live:
 
     model: Mapping[str, Any]
     weights: str
+    about: str = ""  # the number of its weights, and how exact they are
 
 
 def document(title: str, body: Markup, *scripts: Markup, policy: str = POLICY) -> str:
@@ -91,6 +92,8 @@ def page_html(
     body = [
         tag("header", {}, tag("h1", {}, bdi(first.title))),
         *([tag("p", {"class": "quiet"}, about)] if about else []),
+        *([tag("p", {"class": "quiet"}, f"This page computes: {live.about}.")] if live else []),
+        *([tag("p", {"class": "quiet"}, f"This page is a picture and does not compute: {still}.")] if still else []),
         *([tag("p", {"class": "quiet"}, page_data.note)] if page_data.note else []),
         figure("page", data, tag("div", {"class": "scroll"}, matrix_svg(first))),
         tag(

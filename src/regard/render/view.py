@@ -1,8 +1,9 @@
 """AttentionView: recorded attention weights that can be shown in a terminal, a notebook, a paper or a browser."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from rich.text import Text
 from regard.alignment import alignment_layer
 from regard.errors import UserError, nearest
 from regard.render.formatting import Markup, tag
-from regard.render.page import page_html
+from regard.render.page import Live, page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
 from regard.render.view_data import Frame, Layer, Matrix, npz_bytes, save_picture
@@ -33,6 +34,9 @@ class AttentionView:
     layers: Sequence[Layer]
     frames: Sequence[Frame] | None = None  # the decoding steps, one for each row
     about: str = ""  # which model, task and run it is from
+    origin: Mapping[str, Any] | None = None  # the run and the texts, as `Origin` of web/src/data.ts
+    # the model for a page that computes, or the reason why its page is a picture; None: it is not known
+    live: Callable[[], Live | str] | None = None
 
     def __post_init__(self) -> None:
         layers = [
@@ -85,7 +89,7 @@ class AttentionView:
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
         has_steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # an encoder has no decoding steps
-        return AttentionView(self.title, rows, columns, chosen, self.frames if has_steps else None, self.about)
+        return replace(self, rows=rows, columns=columns, layers=chosen, frames=self.frames if has_steps else None)
 
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
         """One matrix to draw: one head, the mean over the heads of a layer, or the mean over all layers of a part.
@@ -140,7 +144,9 @@ class AttentionView:
 
         The page links to the documentation if ``docs`` is the relative path to it.
         """
-        return page_html(self.matrix(), self.parts, self.frames, self.about, docs)
+        found = self.live() if self.live else ""
+        live, still = (found, "") if isinstance(found, Live) else (None, found)
+        return page_html(self.matrix(), self.parts, self.frames, self.about, docs, self.origin, live, still)
 
     def __repr__(self) -> str:
         parts = [

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import cast
 
@@ -22,10 +23,12 @@ from regard.models.facts import ReadsText
 from regard.models.parts import parts, path_of
 from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, name_pattern, observe, pause_recording, record, tape_name
+from regard.render.page import Live
 from regard.render.view import AttentionView
 from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
 from regard.verbs.infilling import can_infill, with_sentinels
+from regard.verbs.living import Still, live_model
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.search import translate
 
@@ -121,17 +124,35 @@ def look(
     paths = [] if model.module.config.reads_words else _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
-        seen = _reading(model, batch_of(model, [([], tokens)]), axes(model, ([], tokens), ("", text)), text, paths)
+        pair: IdPair = ([], tokens)
+        seen = _reading(model, batch_of(model, [pair]), axes(model, pair, ("", text)), text, paths)
     elif model.source_tokenizer is None:
-        seen = _predicting(model, ([], tokens), ("", text), paths)
+        pair = ([], tokens)
+        seen = _predicting(model, pair, ("", text), paths)
     elif target is None:
         with pause_recording(model.module):
             (best, *_) = translate(model, [text], beam=beam, align=False)
-        seen = _predicting(model, (tokens, best.tokens), (text, best.text), paths)
+        pair = (tokens, best.tokens)
+        seen = _predicting(model, pair, (text, best.text), paths)
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
-        seen = _predicting(model, (tokens, forced), (text, target), paths)
-    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+        pair = (tokens, forced)
+        seen = _predicting(model, pair, (text, target), paths)
+    return _of_model(model, seen.only(part, layer) if seen.layers else seen, (text,), target, [pair])
+
+
+def _of_model(
+    model: Loaded, seen: AttentionView, texts: Sequence[str], target: str | None, pairs: Sequence[IdPair]
+) -> AttentionView:
+    """The picture with what its page says of the model, and with the model, so that the page can compute."""
+    origin = {"run": str(model.path), "texts": list(texts), "target": target}
+    return replace(seen, about=model.about, origin=origin, live=partial(_live, model, pairs))
+
+
+def _live(model: Loaded, pairs: Sequence[IdPair]) -> Live | str:
+    """The model for a page that computes, or the reason why its page is a picture."""
+    found = live_model(model, pairs)
+    return found.why if isinstance(found, Still) else Live(found.data, found.base64(), found.about)
 
 
 def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, layer: int | None) -> AttentionView:
@@ -146,7 +167,7 @@ def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, l
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
     seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
-    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+    return _of_model(model, seen.only(part, layer) if seen.layers else seen, given, None, [])
 
 
 def _both_directions(model: Loaded, text: str, part: str | None, layer: int | None) -> AttentionView:

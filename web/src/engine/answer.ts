@@ -2,6 +2,7 @@
 
 import type { Answer, Ask, Token } from "./api.ts";
 import type { Axes, Frame, LiveModel } from "../data.ts";
+import { effectOf, outcomeOf, type Outcome } from "./effect.ts";
 import { modelOf } from "./families.ts";
 import { largest, logSoftmax, softmax } from "./math.ts";
 import type { Generator, Model } from "./model.ts";
@@ -23,12 +24,16 @@ interface Generated {
   whole: number[];
   cut: boolean;
   given: number;
+  /** The logits of the token after a text. */
+  next?: Float32Array;
 }
 
 export class Machine {
   readonly model: Model;
   private readonly target: Tokenizer;
   private readonly source: Tokenizer | null;
+  /** The last original answer: several changes of heads are compared with the same one. */
+  private kept: { key: string; original: Outcome } | null = null;
 
   constructor(readonly live: LiveModel, weights: ArrayBuffer) {
     this.model = modelOf(live, weights);
@@ -38,6 +43,22 @@ export class Machine {
 
   /** `check` throws if the question is to stop. */
   answer(ask: Ask, check: () => void = () => {}): Answer {
+    const start = performance.now(), found = this.plain(ask, check);
+    if (!ask.heads?.length) return found;
+    const { cell: _, ...asked } = ask, original = this.original(asked, check);
+    const effect = effectOf(original, outcomeOf(this, asked, found, original, check));
+    return { ...found, effect, milliseconds: performance.now() - start };
+  }
+
+  /** What the model says to a question without the changes of heads. */
+  private original({ heads: _, ...ask }: Ask, check: () => void): Outcome {
+    const key = JSON.stringify(ask);
+    if (this.kept?.key !== key) this.kept = { key, original: outcomeOf(this, ask, this.plain(ask, check), null, check) };
+    return this.kept.original;
+  }
+
+  /** The answer alone, without the effect of changes of heads. */
+  plain(ask: Ask, check: () => void): Answer {
     const start = performance.now();
     if (!strip(ask.text)) throw new Error('the text is empty; write one, such as "3 March 2021"');
     const taps = new Recorder(ask, this.source !== null, check);
@@ -70,6 +91,8 @@ export class Machine {
       score: tokens.reduce((sum, { score }) => sum + score, 0),
       given: found.given,
       candidates: found.steps.map((step) => this.candidates(step.logits, ask.top ?? TOP)),
+      ...(found.next ? { next: this.candidates(found.next, ask.top || TOP) } : {}),
+      cut: found.cut,
       ...distributions,
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
@@ -96,9 +119,9 @@ export class Machine {
   }
 
   /** Teacher forcing over a target. */
-  private scored(model: Generator, state: ReturnType<Generator["start"]>, ids: number[], taps: Recorder): Generated {
-    const whole = this.target.wrapTarget(ids);
-    return { ids: whole.slice(1), steps: forced(model, whole.slice(0, -1), state, taps).steps, whole, cut: false, given: ids.length };
+  private scored(model: Generator, state: ReturnType<Generator["start"]>, ids: number[], taps: Recorder): Generated & { state: ReturnType<Generator["start"]> } {
+    const whole = this.target.wrapTarget(ids), read = forced(model, whole.slice(0, -1), state, taps);
+    return { ids: whole.slice(1), ...read, whole, cut: false, given: ids.length };
   }
 
   /** A language model: the tokens of the text itself, each from those before it; then, if asked, those that follow. */
@@ -106,7 +129,8 @@ export class Machine {
     const start = model.start([], taps), whole = this.target.wrapTarget(ids), { bos, eos } = this.target.data.special;
     if (ask.limit === undefined && !ask.forced?.length) {
       if (whole.length < 2) throw new Error("the text is one token, and the model has no begin token to predict it from; write a longer text");
-      return this.scored(model, start, ids, taps);
+      const found = this.scored(model, start, ids, taps), last = eos === null ? forced(model, whole.slice(-1), found.state, quiet).steps : found.steps;
+      return { ...found, next: last[last.length - 1].logits };
     }
     const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
     const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
@@ -138,6 +162,7 @@ export class Machine {
       source: { ids: shown, ...axis },
       parts: partsOf(this.live, taps.reads, axes, 0),
       frames: [],
+      cut: false,
       notes,
     };
   }

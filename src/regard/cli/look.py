@@ -146,26 +146,24 @@ def look(
     _refuse(f"{run}: {model.kind} without filters over n-grams", {"--data": data})
     if model.source_tokenizer is None:
         _refuse(f"{run}: {model.kind}, which reads the text and searches for none", {"--beam": beam > 1 or None})
+    view: AttentionView | None = None
     if rank_heads:
         wrong = {**chosen, "--off": off, "--out": out, "--target": target, "--beam": beam > 1 or None}
         _refuse("--rank-heads switches each head off alone, and prints a table", wrong)
         print_ranking(model, given, json)
-        return
-    if off:
+    elif off:
         _refuse("--off compares answers of the model's own", {"--target": target})
         if out is None:
             _refuse("--off prints a comparison; with -o FILE it draws the changed model, too", chosen)
         print_ablation(model, given, off, beam, json)
-        if out is None:
-            return
-    view = (
-        verbs.look_ablated(model, given, off, beam, part, layer)
-        if off
-        else verbs.look(model, given, target, beam, part, layer)
-    )
+        view = None if out is None else verbs.look_ablated(model, given, off, beam, part, layer)
+    else:
+        view = verbs.look(model, given, target, beam, part, layer)
     unknown = UnknownCounter()
     unknown.count(model.tokenizer, model.tokenizer.encode_batch([f"{text} {second or ''}"]), [1])
     unknown.report()
+    if view is None:
+        return
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
     if head is not None and view.layers:

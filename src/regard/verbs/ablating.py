@@ -18,6 +18,7 @@ from regard.errors import UserError
 from regard.recording import pause_recording
 from regard.render.view import AttentionView
 from regard.verbs.forced import BATCH_TOKENS
+from regard.verbs.given import part_list
 from regard.verbs.head_changes import (
     CHANGES,
     Change,
@@ -154,6 +155,7 @@ def _subject_of(model: Loaded, text: Given, beam: int = 1) -> Subject:
     if not readable or not model.predicts(head) or (head != "target" and head not in kinds):
         able = "translators, language models, masked models, classifiers, taggers and regression models"
         raise UserError(f"{model.path}: this is {model.kind}; heads are changed in {able}.")
+    (text,) = part_list([text], "text")
     if not isinstance(text, str) and head in ("class", "number"):
         model = model.of_pairs()
     empty = not text.strip() if isinstance(text, str) else not all(one.strip() for one in text)

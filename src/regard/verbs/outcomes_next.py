@@ -90,7 +90,9 @@ class Continued:
             with model.autocast():
                 logits = cast(Any, model.module).readout(row).float()
             logps = chosen_logps(model, logits[:-1].log_softmax(-1), self.ids[0, 1:].to(logits.device))
-            offered = logits[-1, : model.target_tokenizer.size].softmax(-1)  # a vocabulary may be padded
+            offered = model.check_finite(logits[-1].softmax(-1))[
+                : model.target_tokenizer.size
+            ]  # a vocabulary may be padded
             offered[list(model.forbidden)] = 0.0
             values, best = offered.topk(min(TOP, len(offered)))
             names = model.target_tokenizer.pieces(best.tolist())

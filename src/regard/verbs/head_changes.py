@@ -1,12 +1,11 @@
 """Heads by their names, and what is done to a head: off, uniform, one-hot, or a row of weights of the caller.
 
 A change concerns one head of one layer, and all its queries, at every step of decoding. With w the weights of a query
-over the Tk keys that it may look at or not, the head reads these weights instead:
+over the Tk keys, the head reads these weights instead:
 
 - off: 0 for every key, so that the context of the head is 0;
-- uniform: 1 / n for each of the n visible keys, and 0 for the others. A key is visible if its weight w is above 0: what
-  the mask hides has the weight 0, and so has what is outside the window of a score;
-- one-hot: 1 for the key with the largest w, of equal ones the first, and 0 for the others;
+- uniform: 1 / n for each of the n visible keys, those that the mask allows the query to look at;
+- one-hot: 1 for the visible key with the largest w, of equal ones the first, and 0 for the others;
 - a number k: 1 for key k, counted from 0 in the columns of the picture, and 0 for the others;
 - a row: row[k] for key k, and 0 for the keys after the row.
 
@@ -29,6 +28,7 @@ from regard.errors import UserError, nearest
 from regard.models.parts import head_counts, path_of, reads_by_part
 from regard.readers import edit
 from regard.recording import attentions
+from regard.taps import visible_keys
 from regard.verbs.loaded import Loaded
 
 CHANGES = ("off", "uniform", "one-hot")
@@ -183,23 +183,25 @@ class Edits:
         mine, self.reads = self.changes.get(self.reads % self.shared_by, []), self.reads + 1
         if not mine:
             return weights
-        changed, size = weights.clone(), len(weights) // self.variants
-        heads = changed if changed.dim() == 4 else changed[:, None]  # (B, H, Tq, Tk), the same memory
+        changed, size, mask = weights.clone(), len(weights) // self.variants, visible_keys()
+        visible = weights.new_ones((), dtype=torch.bool) if mask is None else mask
+        heads, seen = changed, visible.expand_as(weights)
+        if changed.dim() == 3:  # (B, Tq, Tk) → (B, H, Tq, Tk), the same memory
+            heads, seen = changed[:, None], seen[:, None]
         for variant, head, change in mine:
             rows = slice(variant * size, (variant + 1) * size)
-            heads[rows, head] = changed_weights(heads[rows, head], change)
+            heads[rows, head] = changed_weights(heads[rows, head], seen[rows, head], change)
         return changed
 
 
-def changed_weights(weights: Tensor, change: Change) -> Tensor:
+def changed_weights(weights: Tensor, visible: Tensor, change: Change) -> Tensor:
     """The weights (…, Tq, Tk) of a head after a change; the definition is that of the module."""
     changed = torch.zeros_like(weights)
     if change == "uniform":
-        seen = (weights > 0).to(weights.dtype)
-        return seen / seen.sum(-1, keepdim=True).clamp_min(1)
+        return visible / visible.sum(-1, keepdim=True).clamp_min(1).to(weights.dtype)
     if change == "one-hot":
-        best = changed.scatter(-1, weights.argmax(-1, keepdim=True), 1.0)
-        return best.where(weights.amax(-1, keepdim=True) > 0, 0.0)
+        best = weights.masked_fill(~visible, -1.0).argmax(-1, keepdim=True)
+        return changed.scatter(-1, best, 1.0).where(visible, 0.0)
     if isinstance(change, int):
         changed[..., change : change + 1] = 1.0  # a step may come before the key is there
     elif isinstance(change, tuple):

@@ -124,9 +124,10 @@ def look(
     if top is not None and data is None:
         raise UserError(f"--top {top}: is the number of n-grams from --data FILE; add that, or leave it out.")
     model = opening.open(run, long)
+    changed = {"--off": off, "--rank-heads": rank_heads or None}
     chosen = {"--part": part, "--layer": layer, "--head": head, "--lines": lines or None}
     if model.reads_images:
-        _refuse(f"{run}: a captioner has one attention", {**chosen, "--data": data})
+        _refuse(f"{run}: a captioner has one attention", {**chosen, **changed, "--data": data})
         if not text:
             raise UserError(f"{run}: a captioner looks at an image; for example: regard look {run} scene.png")
         print_captions(model, [Path(text)], Search(beam, 1, Penalty(1.0), None), target, out, json)
@@ -135,7 +136,10 @@ def look(
         raise UserError(f"{second!r:.60}: {model.kind} reads one text; leave the second one out.")
     given = text if second is None else (text, second)
     if model.module.config.filter_sizes:
-        _refuse(f"{run}: has filters and no attention", {**chosen, "--target": target, "--beam": beam > 1 or None})
+        _refuse(
+            f"{run}: has filters and no attention",
+            {**chosen, **changed, "--target": target, "--beam": beam > 1 or None},
+        )
         if data is None:
             _look_filters(model, given, out, json)
         elif text or out is not None:

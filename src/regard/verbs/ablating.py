@@ -198,7 +198,6 @@ def _sentence(model: Loaded, changes: str, before: Said, after: Said, same: bool
     ends = f" ({logp})." if logp else "."
     if same:
         return f"{start} {what} {still} {answers[1]}{ends}"
-    ends = f", with {logp}." if logp and model.task.head != "next" else ends
     return f"{start} {what} {becomes} {answers[1]}; {was} {answers[0]}{ends}"
 
 

@@ -150,20 +150,17 @@ def check_keys(changes: Mapping[Head, Change], keys: Mapping[str, int]) -> None:
 
 
 def described(changes: Mapping[Head, Change]) -> str:
-    """The changes as a part of a sentence: "without L1·H2 and L1·H3, with L0·H0 uniform"."""
-    words = {"uniform": "uniform", "one-hot": "one-hot"}
+    """The changes as a part of a sentence: "without L1·H2 and L1·H3 and with L0·H0 uniform"."""
     off = [head.label for head, change in changes.items() if change == "off"]
-    others = [
-        f"{head.label} {words[change] if isinstance(change, str) else _aimed(change)}"
-        for head, change in changes.items()
-        if change != "off"
-    ]
+    others = [f"{head.label} {_worded(change)}" for head, change in changes.items() if change != "off"]
     named = [(word, _listed(some)) for word, some in (("without", off), ("with", others)) if some]
-    return ", ".join(f"{word} {some}" for word, some in named)
+    return " and ".join(f"{word} {some}" for word, some in named)
 
 
-def _aimed(change: int | tuple[float, ...]) -> str:
-    return f"at key {change}" if isinstance(change, int) else "with a row of weights"
+def _worded(change: Change) -> str:
+    if isinstance(change, str):
+        return change
+    return f"at key {change}" if isinstance(change, int) else "at given weights"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -277,8 +277,10 @@ def test_an_edit_knows_which_keys_the_mask_allows() -> None:
         floats = Mask(bias=torch.zeros(3, 3).masked_fill(torch.eye(3) > 0, -torch.inf))
         attention(torch.ones(1, 3, 1), attention.memory(states), floats)
     causal, everything, biased = seen
-    assert causal is not None and causal.expand(1, 3, 3)[0].equal(torch.ones(3, 3).tril().bool())
+    assert causal is not None
+    assert causal.expand(1, 3, 3)[0].equal(torch.ones(3, 3).tril().bool())
     assert look.weights[0, 2, 1] == 0
     assert everything is None
-    assert biased is not None and biased.equal(torch.eye(3) == 0)
+    assert biased is not None
+    assert biased.equal(torch.eye(3) == 0)
     assert visible_keys() is None

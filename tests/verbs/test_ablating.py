@@ -184,6 +184,20 @@ def test_a_masked_text_and_one_without_masks(opened: Callable[..., Loaded]) -> N
     assert whole.before.logps[1] == pytest.approx(torch.tensor(truth).log().item(), abs=1e-5)
 
 
+def test_a_language_model_reads_its_text_and_says_what_comes_next(opened: Callable[..., Loaded]) -> None:
+    model = opened("gpt")
+    found, (scored,) = regard.ablate(model, TEXT, "L0H0"), regard.score(model, [TEXT])
+    count = len(found.pieces)
+    assert found.pieces == scored.pieces[:count]
+    assert set(scored.pieces[count:]) <= {"<eos>"}  # the end is no part of the text
+    assert found.before.logps == pytest.approx(scored.logps[:count].tolist(), abs=1e-5)
+    (written,) = regard.generate(model, [TEXT], limit=1)
+    with regard.edit(model.module, {"*": off(0)}):
+        (edited,) = regard.generate(model, [TEXT], limit=1)
+    for said, generated in ((found.before, written), (found.after, edited)):
+        assert said.places[0][0].probability == pytest.approx(float(torch.tensor(generated.logps[0]).exp()), abs=1e-5)
+
+
 def test_a_chain_of_tags_adds_up(opened: Callable[..., Loaded]) -> None:
     from regard.layers.crf import LinearChain
 

@@ -181,24 +181,20 @@ def _delta(before: Outcome, after: Outcome) -> float:
 def _sentence(model: Loaded, changes: str, before: Said, after: Said, same: bool) -> str:
     """What the change does, as a sentence."""
     start = f"{changes[0].upper()}{changes[1:]}"
+    old, new = (one.answer or "empty" for one in (before, after))
     logp = f"log p {_number(before.total)} → {_number(after.total)}"
-    answers = [one.answer or "empty" for one in (before, after)]
-    what, still, becomes, was = "the answer", "is still", "becomes", "it was"
     match model.task.head:
-        case "number":
-            what, logp = "the number", ""
         case "next":
-            where = "before the text" if model.reads_backward else "after the text"
-            chances = " → ".join(f"{one.places[0][0].probability:.3f}" for one in (before, after))
-            what, logp = f"the likeliest token {where}", f"p {chances}; of the text {logp}"
-        case "masked":
-            what = "the likeliest text"
+            place = "before" if model.reads_backward else "after"
+            was, now = (f"{one.places[0][0].probability:.3f}" for one in (before, after))
+            likely = f"is still {new} (p {was} → {now})" if same else f"becomes {new} (p {now}); it was {old} (p {was})"
+            return f"{start} the likeliest token {place} the text {likely}; {logp} of the text."
+        case "number":
+            return f"{start} the number {f'is still {new}' if same else f'becomes {new}; it was {old}'}."
         case "tag":
-            what, still, becomes, was = "the tags", "are still", "become", "they were"
-    ends = f" ({logp})." if logp else "."
-    if same:
-        return f"{start} {what} {still} {answers[1]}{ends}"
-    return f"{start} {what} {becomes} {answers[1]}; {was} {answers[0]}{ends}"
+            return f"{start} the tags {f'are still {new}' if same else f'become {new}; they were {old}'} ({logp})."
+    what = "the likeliest text" if model.task.head == "masked" else "the answer"
+    return f"{start} {what} {f'is still {new}' if same else f'becomes {new}; it was {old}'} ({logp})."
 
 
 def _number(value: float) -> str:

@@ -29,6 +29,7 @@ from regard.models.parts import head_counts, path_of, reads_by_part
 from regard.readers import edit
 from regard.recording import attentions
 from regard.taps import visible_keys
+from regard.verbs.given import listed
 from regard.verbs.loaded import Loaded
 
 CHANGES = ("off", "uniform", "one-hot")
@@ -98,14 +99,14 @@ def _numbered(what: str, last: int) -> str:
 
 def head_changes(model: Loaded, heads: Heads) -> dict[Head, Change]:
     """The changes that a caller names: a head, several, "L1H2=uniform", or a mapping of names to changes."""
-    items: list[tuple[str, Any]]
     if isinstance(heads, Mapping):
-        items = list(heads.items())
+        items: list[tuple[Any, Any]] = list(heads.items())
     else:
-        named = [heads] if isinstance(heads, str) else list(heads)
-        if wrong := [one for one in named if not isinstance(one, str)]:
-            raise UserError(f'heads: {wrong[0]!r:.40} is no name of a head; give one such as "L1H2".')
-        items = [(name, change or "off") for name, _, change in (one.partition("=") for one in named)]
+        named = [heads] if isinstance(heads, str) else listed(heads, "heads")
+        parted = (one.partition("=") if isinstance(one, str) else (one, "", "") for one in named)
+        items = [(name, change or "off") for name, _, change in parted]
+    if wrong := [name for name, _ in items if not isinstance(name, str)]:
+        raise UserError(f'heads: {wrong[0]!r:.40} is no name of a head; give one such as "L1H2".')
     if not items:
         raise UserError('heads: none is named; give one, such as "L1H2".')
     found = dict[Head, Change]()

@@ -128,7 +128,8 @@ def rank_heads(
     moves). The original answer of a translator is its greedy one. `change` is "off", "uniform" or "one-hot".
     `report` is called with the number of heads that are done.
     """
-    if checked_change("change", change) not in CHANGES:
+    kind = checked_change("change", change)
+    if kind not in CHANGES:
         raise UserError(f"change={change}: give {', '.join(CHANGES)}; keys and rows are for one head, see ablate.")
     heads = heads_of(model)
     if not heads:
@@ -137,7 +138,7 @@ def rank_heads(
     size, found = min(AT_ONCE, max(1, batch_tokens // subject.tokens - 1)), []
     for first in range(0, len(heads), size):
         some = heads[first : first + size]
-        with pause_recording(model.module), heads_changed(model, [{}, *({head: change} for head in some)]):
+        with pause_recording(model.module), heads_changed(model, [{}, *({head: kind} for head in some)]):
             original, *outcomes = subject.outcomes(1 + len(some))
         for head, one in zip(some, outcomes):
             delta = _delta(original, one)

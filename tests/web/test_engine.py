@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from engine import NODE, Case, answers, untrained
-from regard.data.fields import InputText, TargetText
-from regard.data.tokenizers import train_tokenizer
-from regard.models import RecurrentLmConfig, Seq2SeqConfig
+from regard.data.fields import InputText, LabelField, TargetText
+from regard.data.tokenizers import EOS, train_tokenizer
+from regard.models import RecurrentLmConfig, Seq2SeqConfig, StructuredConfig
 from regard.readers import edit
 from regard.render.page import PageData
-from regard.tasks import LANGUAGE, TRANSLATE
+from regard.render.view_data import Layer
+from regard.tasks import CLASSIFY, LANGUAGE, TRANSLATE
+from regard.verbs.forced import token_logps
+from regard.verbs.labelling import classify
 from regard.verbs.loaded import Loaded
 from regard.verbs.looking import look
 from regard.verbs.search import translate
@@ -32,7 +35,10 @@ def translator(seed: int, tokens: str = "char", **settings: Any) -> Loaded:
     source, target = (train_tokenizer(tokens, lines, 300) for lines in (SOURCES, TARGETS))
     sizes = {"source_vocab": source.size, "target_vocab": target.size, "width": 12, "embed": 6, "capacity": 64}
     config = Seq2SeqConfig(**{**sizes, **settings})
-    return untrained(config, TRANSLATE, {"source": InputText(source), "target": TargetText(target)}, seed)
+    model = untrained(config, TRANSLATE, {"source": InputText(source), "target": TargetText(target)}, seed)
+    with torch.no_grad():
+        model.module.readout_.bias[EOS] += 2.5  # most answers end before the limit
+    return model
 
 
 def seq2seq_cases() -> list[Case]:
@@ -58,22 +64,86 @@ def seq2seq_cases() -> list[Case]:
         )
     ]
     settings += [{"tokens": tokens} for tokens in ("word", "word-lower", "bpe", "byte-bpe")]
+    asks = [{"text": text, **more} for text in TEXTS[:2] for more in ({}, {"beam": 3})]
+    asks += [
+        {"text": TEXTS[0], "target": "2021-02"},
+        {"text": TEXTS[2]},
+        {"text": TEXTS[3]},
+        {"text": TEXTS[0], "top": 0},
+    ]
+    return [Case(f"seq2seq {own}", translator(seed, **own), asks) for seed, own in enumerate(settings)]
+
+
+CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "off": lambda weights: weights * 0,
+    "uniform": lambda weights: (weights > 0).float() / (weights > 0).sum(-1, keepdim=True),
+    "one-hot": lambda weights: torch.zeros_like(weights).scatter_(-1, weights.argmax(-1, keepdim=True), 1.0),
+}
+
+
+def changed_cases() -> list[Case]:
+    """The changes of the one head of a recurrent translator."""
+    asks = [
+        {"text": text, "heads": [{"part": "cross", "layer": 0, "head": 0, "kind": kind}]}
+        for text in TEXTS[:3]
+        for kind in CHANGES
+    ]
     return [
-        Case(f"seq2seq {own}", translator(seed, **own), [{"text": text, "top": 0} for text in TEXTS])
-        for seed, own in enumerate(settings)
+        Case(f"changed {decoder}", translator(seed, decoder=decoder), asks, [{"text": TEXTS[0]}])
+        for seed, decoder in enumerate(("bahdanau", "luong", "luong-feeding"))
     ]
 
 
+def language_cases() -> list[Case]:
+    """Recurrent language models."""
+    settings: list[dict[str, Any]] = [
+        {"cell": "rnn", "tokens": "char"},
+        {"cell": "lstm", "tokens": "byte-bpe", "tied": True, "embed": 10, "hidden": 7},
+        {"cell": "gru", "tokens": "bpe", "layers": 3},
+        {"cell": "lstm", "tokens": "word-lower", "layers": 1},
+    ]
+    found = []
+    for seed, own in enumerate(settings):
+        tokenizer = train_tokenizer(own.pop("tokens"), SOURCES, 300)
+        config = RecurrentLmConfig(**{"vocab": tokenizer.size, "width": 10, "embed": 6, **own})
+        model = untrained(config, LANGUAGE, {"text": TargetText(tokenizer)}, seed)
+        found.append(Case(f"language {own}", model, [{"text": text} for text in TEXTS]))
+    return found
+
+
+def structured_cases() -> list[Case]:
+    """Classifiers by structured self-attention."""
+    tokenizer, field = train_tokenizer("char", SOURCES, 300), LabelField(("good", "bad", "<b>"))
+    found = []
+    for seed, cell in enumerate(("rnn", "lstm", "gru")):
+        config = StructuredConfig(vocab=tokenizer.size, labels=3, width=8, embed=5, cell=cell, attention=6, layers=2)
+        model = untrained(config, CLASSIFY, {"text": InputText(tokenizer), "label": field}, seed)
+        found.append(Case(f"structured {cell}", model, [{"text": text} for text in TEXTS]))
+    return found
+
+
+Answered = list[tuple[Case, list[dict[str, Any]]]]
+
+
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Case, list[dict[str, Any]]]]:
-    found = seq2seq_cases()
-    return list(zip(found, answers(found, tmp_path_factory.mktemp("engine"))))
+def every(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answered]:
+    """The answers to all cases, by group."""
+    groups = {
+        "seq2seq": seq2seq_cases(),
+        "changed": changed_cases(),
+        "language": language_cases(),
+        "structured": structured_cases(),
+    }
+    found = iter(answers([case for group in groups.values() for case in group], tmp_path_factory.mktemp("engine")))
+    return {name: [(case, next(found)) for case in group] for name, group in groups.items()}
 
 
 def page(model: Loaded, text: str, **options: Any) -> dict[str, Any]:
     """The data that Python writes into the page of a text."""
     view = look(model, text, **options)
-    return json.loads(PageData.fit(view.parts, view.frames or (), bool(view.layers)).json())
+    matrix = view.matrix()
+    shown = view.parts or {"": [Layer(matrix.label, matrix.weights[None], matrix.rows, matrix.columns)]}
+    return json.loads(PageData.fit(shown, view.frames or (), bool(view.layers)).json())
 
 
 def close(found: Any, expected: Any, least: float) -> float:
@@ -83,12 +153,83 @@ def close(found: Any, expected: Any, least: float) -> float:
     return difference
 
 
-def test_outputs_and_log_probabilities_are_those_of_pytorch(cases: list[tuple[Case, list[dict[str, Any]]]]) -> None:
-    for case, messages in cases:
+def compare_parts(found: dict[str, Any], expected: dict[str, Any], name: str) -> None:
+    """The parts and frames of an answer are those that Python writes into a page."""
+    assert [part["name"] for part in found["parts"]] == [part["name"] for part in expected["parts"]], name
+    for mine, theirs in zip(found["parts"], expected["parts"]):
+        for key in ("rows", "columns", "labels", "widest", "tall", "unknown", "steps", "chain", "captions"):
+            assert mine[key] == theirs[key], (name, key)
+        for ours, layer in zip(mine["layers"], theirs["layers"], strict=True):
+            assert [ours[key] for key in ("label", "number", "heads")] == [
+                layer[key] for key in ("label", "number", "heads")
+            ]
+            weights = np.reshape(ours["weights"], np.shape(layer["weights"]))
+            close(weights, layer["weights"], 2e-6)
+            if layer["contexts"] is not None:
+                close(ours["contexts"], layer["contexts"], 1e-5)
+    for mine, theirs in zip(found["frames"], expected["frames"], strict=True):
+        assert [mine["token"], mine["text"]] == [theirs["token"], theirs["text"]], name
+        assert [piece for piece, *_ in mine["top"]] == [piece for piece, *_ in theirs["top"]], name
+        close([numbers for _, *numbers in mine["top"]], [numbers for _, *numbers in theirs["top"]], 1e-4)
+        close(mine["state"], theirs["state"], 1e-5)
+        assert (mine["before"] is None) == (theirs["before"] is None)
+        if mine["before"] is not None:
+            close(mine["before"], theirs["before"], 1e-5)
+
+
+def test_outputs_and_log_probabilities_are_those_of_pytorch(every: dict[str, Answered]) -> None:
+    for case, messages in every["seq2seq"]:
         for ask, message in zip(case.asks, messages):
-            assert message["type"] == "answer", (case.name, ask, message)
             answer = message["answer"]
-            (best,) = translate(case.model, [ask["text"]])
-            assert answer["text"] == best.text, case.name
+            if "target" in ask:
+                continue
+            (best,) = translate(case.model, [ask["text"]], beam=ask.get("beam", 1))
+            assert answer["text"] == best.text, (case.name, ask)
             scores = [token["score"] for token in answer["tokens"]][: len(best.logps)]
-            close(scores, best.logps, 1e-5)
+            # a beam of Python gives the differences of sums, each of which is rounded
+            close(scores, best.logps, 1e-5 if ask.get("beam", 1) == 1 else 1e-4)
+            assert bool(answer["notes"]) == (best.ended == "limit")
+            if "distributions" in answer:
+                close(np.exp(answer["distributions"]).sum(-1), np.ones(len(answer["tokens"])), 1e-5)
+
+
+def test_the_parts_and_frames_are_those_of_the_page(every: dict[str, Answered]) -> None:
+    """Also of beams, given targets, and models without a source."""
+    for case, messages in (*every["seq2seq"], *every["language"], *every["structured"]):
+        for ask, message in zip(case.asks, messages):
+            if ask.get("top") != 0:
+                options = {name: ask[name] for name in ("beam", "target") if name in ask}
+                compare_parts(message["answer"], page(case.model, ask["text"], **options), f"{case.name} {ask}")
+
+
+def test_changes_of_heads_are_those_of_edit(every: dict[str, Answered]) -> None:
+    for case, messages in every["changed"]:
+        for ask, message in zip(case.asks, messages):
+            with edit(case.model.module, {"decoder.attention": CHANGES[ask["heads"][0]["kind"]]}):
+                (best,) = translate(case.model, [ask["text"]])
+                compare_parts(message["answer"], page(case.model, ask["text"]), f"{case.name} {ask}")
+            assert message["answer"]["text"] == best.text, (case.name, ask)
+
+
+def test_a_ranking_has_the_difference_that_a_head_makes(every: dict[str, Answered]) -> None:
+    for case, messages in every["changed"]:
+        (damage,) = messages[-1]["damages"]
+        (best,) = translate(case.model, [case.ranks[0]["text"]])
+        pair = best.source_tokens, best.tokens
+        (whole,) = token_logps(case.model, [pair])
+        with edit(case.model.module, {"decoder.attention": CHANGES["off"]}):
+            (without,) = translate(case.model, [case.ranks[0]["text"]])
+            (changed,) = token_logps(case.model, [pair])
+        assert damage["changed"] == (without.text != best.text)
+        assert damage["text"] == without.text
+        close(damage["difference"], changed.sum() - whole.sum(), 1e-4)
+
+
+def test_classes_and_their_probabilities(every: dict[str, Answered]) -> None:
+    for case, messages in every["structured"]:
+        for ask, message in zip(case.asks, messages):
+            (expected,) = classify(case.model, [ask["text"]])
+            answer = message["answer"]
+            assert [answer["text"], answer["tokens"][0]["piece"]] == [expected.label] * 2
+            found = {token["piece"]: np.exp(token["score"]) for token in answer["candidates"][0]}
+            close([found[name] for name in expected.labels], list(expected.labels.values()), 1e-6)

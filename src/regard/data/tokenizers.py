@@ -371,7 +371,7 @@ def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
 
     def unknown(text: str, unk: int | None) -> list[str]:
         (encoding,) = _encodings(inner.encode_batch, [text])
-        places = zip(encoding.ids, encoding.offsets)
+        places = zip(encoding.ids, _with_marks(text, encoding.offsets))
         return [text[start:stop].strip() or text[start:stop] for token, (start, stop) in places if token == unk]
 
     return unknown

@@ -18,9 +18,9 @@ interface Question {
 /** The message of a question that a later one overtook. */
 export const CANCELLED = "cancelled";
 
-/** The engine of the model of a page, given the script of the worker. */
-export function engineOf(script: string, model: LiveModel, weights: ArrayBuffer): Engine {
-  const client = new Client(script, model, weights);
+/** The engine of the model of a page, given the weights in base 64 and the script of the worker. */
+export function startEngine(model: LiveModel, weights: string, script: string): Engine {
+  const client = new Client(script, model, Uint8Array.from(atob(weights), (one) => one.charCodeAt(0)).buffer);
   return {
     ask: (ask) => client.put((number) => ({ type: "ask", number, ask })) as Promise<Answer>,
     rank: (ask, kind, progress) => client.put((number) => ({ type: "rank", number, ask, kind }), progress) as Promise<Damage[]>,

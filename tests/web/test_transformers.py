@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine import NODE, Case, answers
 from torch import Tensor
 
-from engine import NODE, Case, answers
 from regard import edit, record
 from regard.attention import Memory
 from regard.data.fields import InputText, LabelField, LabelsField, MaskedText, TagsField, TargetText
@@ -123,10 +123,9 @@ def asks_of(name: str, model: Loaded, seed: int) -> list[dict[str, Any]]:
     }.get(kind, [{}])
     asks = [{"text": text, "top": 0, **one} for text in TEXTS for one in more]
     plain, there = asks[len(more)], list(dict.fromkeys(parts(model.module).values()))
-    rng = np.random.default_rng(seed)
     if not body.groups:  # `edit` would change all layers that share a module
-        for part, change in [(part, change) for part in there for change in ("off", "uniform", "one-hot")]:
-            head = {"part": part, "layer": 0, "head": int(rng.integers(2)), "kind": change}
+        for number, part in enumerate(there, seed):
+            head = {"part": part, "layer": 0, "head": number % 2, "kind": ("off", "uniform", "one-hot")[number % 3]}
             asks.append({**plain, "heads": [head]})
     if body.score in ("dot", "scaled_dot"):
         asks.append({**plain, "score": "dot" if body.score == "scaled_dot" else "scaled_dot"})
@@ -231,7 +230,7 @@ def by_pytorch(model: Loaded, ask: dict[str, Any], answer: dict[str, Any]) -> Fo
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> list[Compared]:
     cases, found = [], []
-    for seed, (name, config) in enumerate((name, config) for name, config in MODELS.items() for _ in range(2)):
+    for seed, (name, config) in enumerate(MODELS.items()):
         model = loaded(name, config, seed)
         cases.append(Case(f"{name} {seed}", model, asks_of(name, model, seed)))
     for case, messages in zip(cases, answers(cases, tmp_path_factory.mktemp("engine"))):
@@ -277,14 +276,14 @@ def test_a_change_of_a_head_and_another_score_change_the_weights(compared: list[
         (one.name, one.ask["text"]): weights_of(one) for one in compared if not {"heads", "score"} & one.ask.keys()
     }
     others = [one for one in compared if {"heads", "score"} & one.ask.keys()]
-    assert len(others) > 200
+    assert len(others) > 60
     for one in others:
         assert weights_of(one) != plain[one.name, one.ask["text"]], (one.name, one.ask)
 
 
 def test_every_line_of_a_trace_follows_from_those_above(compared: list[Compared]) -> None:
     traced = [one for one in compared if "cell" in one.ask]
-    assert len(traced) > 60
+    assert len(traced) > 40
     for one in traced:
         recompute(one)
 

@@ -31,13 +31,17 @@ MOST_PARAMETERS = 5_000_000  # of a model that a page computes
 MOST_EXACT = 8_000_000  # bytes of float32; larger weights are embedded in float16
 PREDICTS = ("target", "next", "masked", "class", "labels", "tag")  # what the engine can show
 PLAIN = {"softmax": ("plain",), "numbers": (0,), "direction": ("forward",)}
+POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relative")
 # Each family that the engine computes, and the values that it supports of those settings of which it has not all.
 FAMILIES: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "seq2seq": {},
     "recurrent": PLAIN,
     "structured": {},
+    "transformer": {"positions": POSITIONS},
+    "gpt": {**PLAIN, "positions": POSITIONS},
+    "bert": {"positions": POSITIONS},
 }
-HEADS: Mapping[str, Mapping[str, Sequence[Any]]] = {}  # the same of the heads above a body
+HEADS: Mapping[str, Mapping[str, Sequence[Any]]] = {"class": {}, "labels": {}, "tag": {}}  # the same of heads
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 // One read of an attention module: logits → mask → softmax → changes of heads → sum of the values. Every family reads
 // through this function, so recording, changes of heads, masks and traces are the same for all.
 
-import { dot, softmax } from "./math.ts";
+import { softmax } from "./math.ts";
 import type { Taps } from "./model.ts";
 
 /** What one read consists of. Heads are the outermost index everywhere. */
@@ -26,6 +26,11 @@ export interface Reading {
   factor?: (query: number, key: number) => number;
 }
 
+/** Whether the computation of a cell in this row of a head is traced. */
+export function isTraced({ cell }: Taps, part: string, layer: number, head: number, row: number): boolean {
+  return cell !== null && cell.part === part && cell.layer === layer && cell.head === head && cell.row === row;
+}
+
 /** The contexts, heads × queries × width. */
 export function read(reading: Reading, taps: Taps): Float32Array {
   const { part, layer, heads, first, queries, keys, width } = reading;
@@ -35,49 +40,64 @@ export function read(reading: Reading, taps: Taps): Float32Array {
   for (let i = 0; i < queries; i++) {
     for (let j = 0; j < keys; j++) visible[i * keys + j] = Number(taps.visible(part, first + i, j, reading.visible(first + i, j)));
   }
+  const logits = new Float64Array(keys), context = new Float64Array(width);
   for (let h = 0; h < heads; h++) {
-    for (let j = 0; j < keys; j++) norms[h * keys + j] = reading.norm(h, j);
+    const values: Float32Array[] = [];
+    for (let j = 0; j < keys; j++) {
+      values.push(reading.value(h, j));
+      norms[h * keys + j] = reading.norm(h, j);
+    }
     for (let i = 0; i < queries; i++) {
-      const { cell } = taps;
-      const traced = cell !== null && cell.part === part && cell.layer === layer && cell.head === h && cell.row === first + i;
-      const seen = visible.subarray(i * keys, (i + 1) * keys);
-      const raw = reading.logits(h, first + i, traced), logits = new Float64Array(keys);
-      for (let j = 0; j < keys; j++) logits[j] = seen[j] ? raw[j] : -Infinity;
-      const found = softmax(logits), soft = traced ? [...found] : [];
-      if (reading.factor) for (let j = 0; j < keys; j++) found[j] *= reading.factor(first + i, j);
-      const own = traced ? [...found] : [];
+      const traced = isTraced(taps, part, layer, h, first + i);
+      const seen = visible.subarray(i * keys, (i + 1) * keys), scores = reading.logits(h, first + i, traced);
+      for (let j = 0; j < keys; j++) logits[j] = seen[j] ? scores[j] : -Infinity;
+      const soft = softmax(logits), own = traced ? soft.slice() : soft;
+      if (reading.factor) for (let j = 0; j < keys; j++) own[j] *= reading.factor(first + i, j);
+      const found = traced ? own.slice() : own;
       taps.change(part, layer, h, first + i, found, seen);
       weights.set(found, (h * queries + i) * keys);
-      const context = new Float64Array(width);
-      for (let j = 0; j < keys; j++) {
-        if (found[j] === 0) continue;
-        const value = reading.value(h, j);
-        for (let d = 0; d < width; d++) context[d] += found[j] * value[d];
-      }
+      sumOfValues(found, values, context);
       contexts.set(context, (h * queries + i) * width);
-      if (traced) {
-        const at = cell.column, value = reading.value(h, at), weight = found[at];
-        taps.trace({ name: "logits", how: "the logit of every key of the row", values: Array.from(raw), at });
-        if (seen.includes(0)) taps.trace({ name: "mask", how: "a key that may not be looked at gets −∞", values: [...logits], at });
-        taps.trace({ name: "softmax", how: "exp of each, divided by the sum of all", values: soft, at });
-        if (reading.factor) taps.trace({ name: "window", how: "softmax times the bell curve of the window", values: own, at });
-        if (found.some((one, j) => one !== own[j])) taps.trace({ name: "changed", how: "the weights as they are changed", values: [...found], at });
-        taps.trace({ name: "v", how: "the value of the key", values: [...value] });
-        taps.trace({ name: "weight · v", how: "the weight of the key times v", values: Array.from(value, (one) => weight * one) });
-        taps.trace({ name: "Σ over keys", how: "the sum over all keys of weight · v", values: [...context] });
-      }
+      if (traced) traceRead(taps, { scores, logits, soft, own, found }, values, reading.factor !== undefined);
     }
   }
   taps.read({ part, layer, heads, first, queries, keys, weights, visible, contexts, norms });
   return contexts;
 }
 
-/** The norm of a value (width) after the columns of an output projection (out × all) that belong to its head. */
-export function projectedNorm(value: Float32Array, projection: { rows: number; width: number; data: Float32Array }, head: number): number {
-  let sum = 0;
-  for (let o = 0; o < projection.rows; o++) {
-    const from = o * projection.width + head * value.length;
-    sum += dot(projection.data.subarray(from, from + value.length), value) ** 2;
+/** Σ weight · v over the keys, written to `sum`. */
+function sumOfValues(weights: Float32Array, values: Float32Array[], sum: Float64Array): void {
+  sum.fill(0);
+  for (let j = 0; j < values.length; j++) {
+    const weight = weights[j], value = values[j];
+    if (weight === 0) continue;
+    for (let d = 0; d < sum.length; d++) sum[d] += weight * value[d];
   }
-  return Math.sqrt(sum);
+}
+
+/** The stages of one row: logits, masked logits, their softmax, the weights of the model, and after changes. */
+interface Stages {
+  scores: ArrayLike<number>;
+  logits: Float64Array;
+  soft: Float32Array;
+  own: Float32Array;
+  found: Float32Array;
+}
+
+/** The lines of a trace from the logits of the row to the context. */
+function traceRead(taps: Taps, { scores, logits, soft, own, found }: Stages, values: Float32Array[], curved: boolean): void {
+  const at = taps.cell?.column ?? 0, weight = found[at], value = values[at];
+  const product = Array.from(value, (one) => weight * one), others = new Float64Array(value.length);
+  sumOfValues(found.map((one, j) => (j === at ? 0 : one)), values, others);
+  const line = (name: string, how: string, numbers: ArrayLike<number>) => taps.trace({ name, how, values: Array.from(numbers), at });
+  const vector = (name: string, how: string, numbers: ArrayLike<number>) => taps.trace({ name, how, values: Array.from(numbers) });
+  line("logits", "the logit of every key of the row, each computed in this way", scores);
+  if (logits.includes(-Infinity)) line("mask", "a key that may not be looked at gets −∞", logits);
+  line("softmax", "exp of each, divided by the sum of all", soft);
+  if (curved) line("window", "softmax times the bell curve of the window", own);
+  if (found.some((one, j) => one !== own[j])) line("changed", "the weights as they are changed", found);
+  vector("v", "the value of the key", value);
+  vector("weight · v", "the weight of the key times v", product);
+  vector("the other keys", "the sum of weight · v over all other keys", others);
+  vector("Σ over keys", "weight · v plus the other keys: the context", product.map((one, d) => one + others[d]));
 }

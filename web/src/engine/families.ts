@@ -2,16 +2,22 @@
 // each of them does not support.
 
 import type { LiveModel } from "../data.ts";
+import { bert } from "./bert.ts";
+import { gpt } from "./gpt.ts";
 import type { Build, Model } from "./model.ts";
 import { recurrentLm } from "./recurrent_lm.ts";
 import { seq2seq } from "./seq2seq.ts";
 import { structured } from "./structured.ts";
+import { transformer } from "./transformer.ts";
 import { Weights } from "./weights.ts";
 
 export const FAMILIES: Record<string, Build> = {
   seq2seq,
   recurrent: recurrentLm,
   structured,
+  transformer,
+  gpt,
+  bert,
 };
 
 export function modelOf(live: LiveModel, bytes: ArrayBuffer): Model {

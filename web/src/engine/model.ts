@@ -1,6 +1,6 @@
 // What every family of the engine is: the protocol of `advance` of the Python models, for one text at a time.
 
-import type { Cell } from "./api.ts";
+import type { Cell, TraceLine } from "./api.ts";
 import type { Weights } from "./weights.ts";
 
 /** A matrix of floats: rows × width, row by row. */
@@ -40,7 +40,7 @@ export interface Taps {
   read(read: Read): void;
   /** Whether the computation of a cell is traced, and where its lines go. */
   cell: Cell | null;
-  trace(line: { name: string; how: string; values: number[]; at?: number }): void;
+  trace(line: TraceLine): void;
   /** The score of the question instead of the model's own; null: the model's own. */
   score: "dot" | "scaled_dot" | null;
   /** Throws if the question was overtaken or took too long. Called between layers. */

@@ -13,6 +13,7 @@ import { escapeDirections, strip, visible } from "./text.ts";
 import { Tokenizer, type Encoded } from "./tokenizers.ts";
 
 const TOP = 5; // the likeliest tokens of a step
+const MOST = 512; // tokens of a text on a page: a matrix of attention has the square of it
 
 /** What a model gave for a text, before it has names. */
 interface Generated {
@@ -207,7 +208,8 @@ function behind({ pieces, unknown, special }: Axis, tokenizer: Tokenizer): Axis 
 }
 
 function cut(text: Encoded, longest: number | null, what: string, notes: string[]): Encoded {
-  if (longest === null || text.ids.length <= longest) return text;
-  notes.push(`${what} has ${text.ids.length.toLocaleString("en")} tokens, but the model reads at most ${longest.toLocaleString("en")}: the rest is left out`);
-  return { ...text, ids: text.ids.slice(0, longest) };
+  const most = Math.min(longest ?? MOST, MOST), who = most === longest ? "the model" : "this page";
+  if (text.ids.length <= most) return text;
+  notes.push(`${what} has ${text.ids.length.toLocaleString("en")} tokens, but ${who} reads at most ${most}: the rest is left out`);
+  return { ...text, ids: text.ids.slice(0, most) };
 }

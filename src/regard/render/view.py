@@ -15,7 +15,7 @@ from regard.render.formatting import Markup, tag
 from regard.render.page import page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Frame, Layer, Matrix, npz_bytes, save_picture
+from regard.render.view_data import Frame, Layer, Matrix, Origin, npz_bytes, save_picture
 from regard.report.glossary import docs_folder
 
 
@@ -33,6 +33,7 @@ class AttentionView:
     layers: Sequence[Layer]
     frames: Sequence[Frame] | None = None  # the decoding steps, one for each row
     about: str = ""  # which model, task and run it is from
+    origin: Origin | None = None  # how it was made
 
     def __post_init__(self) -> None:
         layers = [
@@ -85,7 +86,8 @@ class AttentionView:
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
         has_steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # an encoder has no decoding steps
-        return AttentionView(self.title, rows, columns, chosen, self.frames if has_steps else None, self.about)
+        frames = self.frames if has_steps else None
+        return replace(self, rows=rows, columns=columns, layers=chosen, frames=frames)
 
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
         """One matrix to draw: one head, the mean over the heads of a layer, or the mean over all layers of a part.
@@ -140,7 +142,7 @@ class AttentionView:
 
         The page links to the documentation if ``docs`` is the relative path to it.
         """
-        return page_html(self.matrix(), self.parts, self.frames, self.about, docs)
+        return page_html(self.matrix(), self.parts, self.frames, self.about, docs, self.origin)
 
     def __repr__(self) -> str:
         parts = [

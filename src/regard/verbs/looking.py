@@ -23,7 +23,7 @@ from regard.models.parts import parts, path_of
 from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, name_pattern, observe, pause_recording, record, tape_name
 from regard.render.view import AttentionView
-from regard.render.view_data import Floats, Frame, Layer
+from regard.render.view_data import Floats, Frame, Layer, Origin
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
 from regard.verbs.infilling import can_infill, with_sentinels
 from regard.verbs.loaded import IdPair, Loaded
@@ -115,6 +115,7 @@ def look(
     model.expect("look at a text", not model.reads_images)
     if model.halves:
         return _both_directions(model, text, part, layer)
+    origin = Origin(str(model.path), [text], target)
     if MASK in text and can_infill(model):
         text = with_sentinels(model, text, 1)
     # The attention of an extractor reads other tokens than the words of the model.
@@ -131,7 +132,7 @@ def look(
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         seen = _predicting(model, (tokens, forced), (text, target), paths)
-    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about, origin=origin)
 
 
 def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, layer: int | None) -> AttentionView:
@@ -146,7 +147,8 @@ def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, l
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
     seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
-    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+    origin = Origin(str(model.path), list(given))
+    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about, origin=origin)
 
 
 def _both_directions(model: Loaded, text: str, part: str | None, layer: int | None) -> AttentionView:
@@ -156,7 +158,7 @@ def _both_directions(model: Loaded, text: str, part: str | None, layer: int | No
         *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
         *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
     ]
-    return replace(ahead, layers=layers, about=model.about)
+    return replace(ahead, layers=layers, about=model.about, origin=Origin(str(model.path), [text]))
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

@@ -1,5 +1,6 @@
 """`regard look`: the attention of one text, in the terminal or as a file."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -170,6 +171,8 @@ def look(
         return
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
+    if view.origin is not None:
+        view = replace(view, origin=replace(view.origin, run=str(run)))
     if head is not None and view.layers:
         view = view.only(head=head)
     _show_attention(view, out, lines, json and not off)
@@ -250,12 +253,12 @@ def _choices(view: "AttentionView") -> str:
 
 def _object(view: "AttentionView") -> dict[str, Any]:
     """The weights by module, and the axes of every part, with the indices of tokens that are not in the vocabulary."""
-    from regard.render.view_data import unknown_indices
+    from regard.render.view_data import Unknown, places_of
 
     axes: dict[str, dict[str, Any]] = {}
     for part, (first, *_) in view.parts.items():
         sides = {"rows": first.rows or (), "columns": first.columns or ()}
-        unknown = {f"unknown_{side}": unknown_indices(pieces) for side, pieces in sides.items()}
+        unknown = {f"unknown_{side}": places_of(Unknown, pieces) for side, pieces in sides.items()}
         axes[part or "all"] = sides | unknown
     return {
         "title": view.title,

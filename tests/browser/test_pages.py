@@ -212,7 +212,7 @@ def test_a_phone_and_forced_colours(opened: Any) -> None:
         if page.locator("svg.regard text").count():
             upright = page.locator("svg.regard text:not([transform])")
             assert upright.evaluate_all(sizes) >= 9.99
-            assert page.locator(".scroll:has(table)").evaluate("one => one.scrollWidth > one.clientWidth")
+            assert page.locator(".scroll:has(table.report)").evaluate("one => one.scrollWidth > one.clientWidth")
     page = opened(translator().html(), forced=True)
     assert page.evaluate("matchMedia('(forced-colors: active)').matches")
     colours = page.locator(".matrix td[role=gridcell]").evaluate_all(

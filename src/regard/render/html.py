@@ -19,8 +19,7 @@ from regard.render.formatting import (
     tag,
 )
 from regard.render.image_view import READING
-from regard.render.page import document, more_in
-from regard.render.svg import matrix_svg
+from regard.render.page import document, matrix_figure, more_in, page_script
 from regard.report.glossary import docs_folder
 from regard.report.sections import (
     Connections,
@@ -61,7 +60,8 @@ def report_html(title: str, sections: Sequence[Section], docs: str = "") -> str:
         heading = [tag("h2", {}, section.title)] if section.title else []
         more = [more_in([section.docs], docs)] if isinstance(section, Text) and section.docs else []
         cards.append(tag("section", {"class": "card"}, *heading, *_body(section), *more))
-    return document(title, tag("main", {"class": "text"}, "\n", lines([header, *cards])))
+    scripts = [page_script()] if any(isinstance(section, Gallery) for section in sections) else []
+    return document(title, tag("main", {"class": "text"}, "\n", lines([header, *cards])), *scripts)
 
 
 def _body(section: Section) -> list[Markup]:
@@ -86,7 +86,7 @@ def _body(section: Section) -> list[Markup]:
         case Gallery():
             matrices = [view.matrix() for view in section.views]
             vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
-            return [_gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)]
+            return [_gallery((one.title, matrix_figure(replace(one, title="", vmax=vmax))) for one in matrices)]
         case ImageGallery():
             pictures = _gallery((view.title, replace(view, title="").svg()) for view in section.views)
             attention = any(len(view.maps) for view in section.views)

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from regard.render.formatting import Markup, asset, bdi, isolate, lines, tag
-from regard.render.page_data import PageData, Parts, data_script
+from regard.render.page_data import MAX_CELLS, PageData, Parts, data_script
 from regard.render.svg import matrix_svg
-from regard.render.view_data import Frame, Layer, Matrix
+from regard.render.view_data import Frame, Layer, Matrix, Origin
 from regard.report.glossary import PART_WORDS, WORDS
 
 # The page may use its own inline style and script, and may not load anything.
@@ -46,6 +46,16 @@ def figure(kind: str, data: Mapping[str, Any], static: Markup) -> Markup:
     return tag("div", {"data-figure": kind}, data_script(data), "\n", static)
 
 
+def matrix_figure(matrix: Matrix) -> Markup:
+    """One matrix among others: it has tips, the keyboard and a table, and no controls."""
+    static = matrix_svg(matrix)
+    if matrix.weights.size > MAX_CELLS:
+        return static
+    layer = Layer(matrix.label, matrix.weights[None], matrix.rows, matrix.columns, visible=matrix.visible)
+    data = PageData({matrix.part: [layer]}).to_json()
+    return figure("matrix", {**data, "vmax": matrix.scale_max}, static)
+
+
 def page_script() -> Markup:
     """The script that draws the figures of a page."""
     return tag("script", {}, "\n", _code(asset("built/page.js")))
@@ -74,7 +84,7 @@ def page_html(
     frames: Sequence[Frame] | None,
     about: str = "",
     docs: str = "",
-    origin: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
     live: Live | None = None,
     still: str = "",
 ) -> str:
@@ -87,7 +97,7 @@ def page_html(
     attention = bool(parts)
     parts = parts or {"": [Layer(first.label, first.weights[None], first.rows, first.columns)]}
     page_data = PageData.fit(parts, frames or (), attention)
-    given = {"origin": origin, "live": live.model if live else None, "still": still or None}
+    given = {"origin": asdict(origin) if origin else None, "live": live.model if live else None, "still": still or None}
     data = {**page_data.to_json(), **{name: value for name, value in given.items() if value is not None}}
     body = [
         tag("header", {}, tag("h1", {}, bdi(first.title))),

@@ -144,7 +144,7 @@ def matrix_svg(matrix: Matrix) -> Markup:
                 hatch += f"M{left + j * side + 1} {top + (i + 1) * side - 1}l{side - 2} {2 - side}"
             if intensity < FAINTEST and matrix.weights.size > MAX_ALL:
                 continue
-            tooltip = tag("title", {}, describe(row, column, None if masked else weight))
+            tooltip = tag("title", {}, describe(row, column, None if masked else weight, matrix.part))
             body.append(tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip))
     body += [tag("path", {"class": "hatch", "d": hatch})] if hatch else []
     body += colour_key("0", end, left, top + down + 18)
@@ -187,7 +187,7 @@ def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> Markup:
         prefix = f"head {list(tables)[at]}, " if len(tables) > 1 else ""
         opacity = f"{intensities[at, i, j]:.3g}"
         path = {"d": f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}", "stroke-opacity": opacity}
-        tooltip = tag("title", {}, prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j]))
+        tooltip = tag("title", {}, prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j], matrix.part))
         body.append(tag("path", {"class": f"line s{at % COLOURS}", **path}, tooltip))
     sides = (matrix.rows, rows, left - 9, "piece end"), (matrix.columns, columns, right + 9, "piece")
     for pieces, names, x, kind in sides:

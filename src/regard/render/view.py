@@ -1,9 +1,8 @@
 """AttentionView: recorded attention weights that can be shown in a terminal, a notebook, a paper or a browser."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from regard.render.formatting import Markup, tag
 from regard.render.page import Live, page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Frame, Layer, Matrix, npz_bytes, save_picture
+from regard.render.view_data import Frame, Layer, Matrix, Origin, npz_bytes, save_picture
 from regard.report.glossary import docs_folder
 
 
@@ -34,7 +33,7 @@ class AttentionView:
     layers: Sequence[Layer]
     frames: Sequence[Frame] | None = None  # the decoding steps, one for each row
     about: str = ""  # which model, task and run it is from
-    origin: Mapping[str, Any] | None = None  # the run and the texts, as `Origin` of web/src/data.ts
+    origin: Origin | None = None  # how it was made
     # the model for a page that computes, or the reason why its page is a picture; None: it is not known
     live: Callable[[], Live | str] | None = None
 
@@ -89,7 +88,9 @@ class AttentionView:
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
         has_steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # an encoder has no decoding steps
-        return replace(self, rows=rows, columns=columns, layers=chosen, frames=self.frames if has_steps else None)
+        frames = self.frames if has_steps else None
+        live = None if self.live is None else _in_part
+        return replace(self, rows=rows, columns=columns, layers=chosen, frames=frames, live=live)
 
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
         """One matrix to draw: one head, the mean over the heads of a layer, or the mean over all layers of a part.
@@ -179,6 +180,11 @@ class AttentionView:
             if (list(rows), list(columns)) != (list(self.rows), list(self.columns)):
                 axes |= {f"{part}.rows": rows, f"{part}.columns": columns}
         return npz_bytes({**arrays, **{name: np.array(pieces, dtype=np.str_) for name, pieces in axes.items()}})
+
+
+def _in_part() -> str:
+    """Why the page of a part of a view does not compute."""
+    return "it shows a part of the attention; leave out part, layer and head to get a page that computes"
 
 
 def _axes(layer: Layer) -> tuple[Sequence[str], Sequence[str]]:

@@ -26,9 +26,24 @@ class Unknown(str):
     __slots__ = ()
 
 
-def unknown_indices(pieces: Sequence[str]) -> list[int]:
-    """The places of unknown tokens."""
-    return [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
+class Special(str):
+    """The text of a token that a model adds to a text, such as <bos> or [SEP]. A page can hide it."""
+
+    __slots__ = ()
+
+
+def places_of(kind: type[str], pieces: Sequence[str]) -> list[int]:
+    """The places of the tokens of a kind: unknown or special ones."""
+    return [at for at, piece in enumerate(pieces) if isinstance(piece, kind)]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a view was made, so that a page can say how to make it again."""
+
+    run: str  # as the user gave it
+    texts: Sequence[str]
+    target: str | None = None
 
 
 @dataclass(frozen=True)

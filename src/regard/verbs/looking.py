@@ -25,7 +25,7 @@ from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, name_pattern, observe, pause_recording, record, tape_name
 from regard.render.page import Live
 from regard.render.view import AttentionView
-from regard.render.view_data import Floats, Frame, Layer
+from regard.render.view_data import Floats, Frame, Layer, Origin
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
 from regard.verbs.infilling import can_infill, with_sentinels
 from regard.verbs.living import Still, live_model
@@ -138,14 +138,15 @@ def look(
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         pair = (tokens, forced)
         seen = _predicting(model, pair, (text, target), paths)
-    return _of_model(model, seen.only(part, layer) if seen.layers else seen, (text,), target, [pair])
+    seen = _of_model(model, seen, (text,), target, [pair])
+    return seen.only(part, layer) if seen.layers else seen
 
 
 def _of_model(
     model: Loaded, seen: AttentionView, texts: Sequence[str], target: str | None, pairs: Sequence[IdPair]
 ) -> AttentionView:
     """The picture with what its page says of the model, and with the model, so that the page can compute."""
-    origin = {"run": str(model.path), "texts": list(texts), "target": target}
+    origin = Origin(str(model.path), list(texts), target)
     return replace(seen, about=model.about, origin=origin, live=partial(_live, model, pairs))
 
 
@@ -167,7 +168,8 @@ def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, l
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
     seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
-    return _of_model(model, seen.only(part, layer) if seen.layers else seen, given, None, [])
+    seen = _of_model(model, seen, given, None, [])
+    return seen.only(part, layer) if seen.layers else seen
 
 
 def _both_directions(model: Loaded, text: str, part: str | None, layer: int | None) -> AttentionView:
@@ -177,7 +179,7 @@ def _both_directions(model: Loaded, text: str, part: str | None, layer: int | No
         *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
         *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
     ]
-    return replace(ahead, layers=layers, about=model.about)
+    return replace(ahead, layers=layers, about=model.about, origin=Origin(str(model.path), [text]))
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

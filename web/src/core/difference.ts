@@ -2,7 +2,7 @@
 
 import { align, type Pair } from "./align.ts";
 import { looks, named, type Axis } from "./axes.ts";
-import { formatNumber } from "./scale.ts";
+import { formatNumber, minus } from "./scale.ts";
 import { at, isMasked, type Shown, written } from "./shown.ts";
 
 export interface Difference {
@@ -34,7 +34,7 @@ function weights(old: Shown, now: Shown, row: Pair, column: Pair): [number | nul
 }
 
 /** The change of a number with its sign. */
-export const signed = (value: number): string => `${value < 0 ? "−" : value > 0 ? "+" : ""}${formatNumber(Math.abs(value))}`;
+export const signed = (value: number): string => `${value > 0 ? "+" : ""}${minus(formatNumber(value))}`;
 
 /** The tip of a cell: "“2” looks at “0”: 0.91 before, 0.4 now, −0.51". */
 export function tellDifference(old: Shown, now: Shown, row: Pair, column: Pair): string {

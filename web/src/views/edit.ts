@@ -2,7 +2,7 @@
 
 import { align, type Pair } from "../core/align.ts";
 import { button, fill, make } from "../core/dom.ts";
-import { formatNumber } from "../core/scale.ts";
+import { formatNumber, minus } from "../core/scale.ts";
 import type { State } from "../core/store.ts";
 import type { Answer, Token } from "../engine/api.ts";
 import type { LiveModel } from "../data.ts";
@@ -110,23 +110,23 @@ const runners = (name: string, tokens: Token[]): HTMLElement =>
 
 /** What the model says, in words and numbers. */
 class Said {
+  private readonly what = make("span", { class: "quiet" });
   private readonly text = make("output", { dir: "auto", "aria-live": "polite" });
   private readonly score = make("span", { class: "quiet" });
   private readonly places = make("div");
   private readonly change = make("ol", { class: "aligned", "aria-label": "The old answer and the new one, token by token" });
-  readonly element = make("div", { class: "said" }, make("p", { class: "answer" }, this.text, this.score), this.places, this.change);
+  readonly element = make("div", { class: "said" }, make("p", { class: "answer" }, this.what, this.text, this.score), this.places, this.change);
 
   constructor(private readonly live: LiveModel) {}
 
   draw(answer: Answer, original: Answer | null): void {
-    const { predicts } = this.live, total = `log p ${formatNumber(answer.score)}`;
-    const reads = predicts === "next", { next } = answer, went = reads && !next;
-    const asked = went ? answer.text : reads ? "" : answer.text;
-    const empty = predicts === "labels" ? "no label" : predicts === "masked" && !answer.tokens.length ? "" : "∅";
-    const text = reads && next ? next[0].piece : asked || empty;
+    const { predicts } = this.live, total = `log p ${minus(formatNumber(answer.score))}`;
+    const reads = predicts === "next", { next } = answer, empty = predicts === "labels" ? "no label" : "∅";
+    const text = next ? next[0].piece : predicts === "masked" && !answer.tokens.length ? "" : answer.text || empty;
     if (this.text.textContent !== text) this.text.textContent = text;
-    const what = reads ? `${next ? "the next token; " : ""}the ${answer.tokens.length} tokens of the text: ` : "";
-    this.score.textContent = answer.tokens.length ? `${what}${total}${predicts === "class" ? `, probability ${chance(answer.score)}` : ""}` : "";
+    this.what.textContent = reads && next ? "next token" : "";
+    const of = reads ? ` of the ${answer.tokens.length} tokens${next ? " of the text" : ""}` : "";
+    this.score.textContent = answer.tokens.length ? `${total}${of}${predicts === "class" ? `, probability ${chance(answer.score)}` : ""}` : "";
     this.places.replaceChildren(...this.runnersUp(answer));
     const changed = original !== null && answer !== original && predicts !== "class" && predicts !== "labels";
     const lists = changed ? [items(this.live, original), items(this.live, answer)] : [];

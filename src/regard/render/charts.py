@@ -46,6 +46,10 @@ class Axis:
         low, high, value = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
+    def clamp(self, value: float) -> float:
+        """The value, or the end of the axis that it is beyond."""
+        return min(max(value, self.low), self.high)
+
     def ticks(self) -> list[float]:
         """Round numbers; on a logarithmic axis, powers of ten and their multiples if at least three are in range."""
         if self.given:
@@ -75,12 +79,13 @@ def curve_svg(curve: Curve) -> Markup:
     ]
     points = [point for one in series for point in one if point]
     names = [one.name for one in curve.lines]
-    legend, rows = _legend(names, 52 if curve.title else 28, lambda index, x, y: _path(index, f"M{x:g} {y:g}h26"))
+    drawn = [(at, name) for at, name in enumerate(names) if any(series[at])]
+    legend, rows = _legend(drawn, 52 if curve.title else 28, lambda index, x, y: _path(index, f"M{x:g} {y:g}h26"))
     top = (44 if curve.title else 20) + 20 * rows
     x_axis = _measured(_axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x), {x for x, _ in points})
     ends = [y + sign * half for one in curve.lines for y, half in zip(one.ys, one.spread) for sign in (-1, 1)]
     ys = [*(y for _, y in points), *(end for end in ends if _drawable(end, curve.log_y))]
-    y_axis = _axis(ys, HEIGHT - BOTTOM, top + 8, curve.log_y)
+    y_axis = _axis(_within(ys, [y for _, y in points], curve.ends), HEIGHT - BOTTOM, top + 8, curve.log_y)
     body = [
         *([label(curve.title, 20, 30, "heading")] if curve.title else []),
         *legend,
@@ -92,7 +97,7 @@ def curve_svg(curve: Curve) -> Markup:
         body += _series(index, " · ".join(names[at] for at in same), places, same)
         for point, half in zip(places, one.spread):
             if point and half and _drawable(point[3] - half, curve.log_y):
-                low, high = (y_axis.at(point[3] + sign * half) for sign in (-1, 1))
+                low, high = (y_axis.at(y_axis.clamp(point[3] + sign * half)) for sign in (-1, 1))
                 bar = {"class": f"line s{index % 8}", "d": f"M{point[0]:.1f} {low:.1f}V{high:.1f}", "opacity": 0.4}
                 body.append(tag("path", bar))
     return svg_element(WIDTH, HEIGHT, curve.title or f"{curve.y_label} against {curve.x_label}", body)
@@ -101,7 +106,7 @@ def curve_svg(curve: Curve) -> Markup:
 def scatter_svg(section: Scatter) -> Markup:
     """The points of all groups, each with its text on hover; the first group is above the others."""
     names = list(dict.fromkeys(section.groups))
-    legend, rows = _legend(names, 28, lambda index, x, y: _point(index, x + 13, y))
+    legend, rows = _legend([*enumerate(names)], 28, lambda index, x, y: _point(index, x + 13, y))
     top = 28 + 20 * rows
     x_axis, y_axis = (
         _axis([point[at] for point in section.points], *ends, False, room=0.03)
@@ -128,17 +133,29 @@ def _round_step(minimum: float) -> float:
 def _axis(values: list[float], start: float, end: float, log: bool, room: float = 0.0) -> Axis:
     """An axis over the range of the values, with `room`, a part of the range, beyond both ends.
 
-    A range of one point is widened; a linear y axis ends at ticks. A value may be a little beyond the last tick: that
-    of accuracies is 1, although the bar of a standard deviation may end at 1.001.
+    A range of one point is widened, not below 0 if the point is not; a linear y axis ends at ticks. A value may be a
+    little beyond the last tick.
     """
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if high - low <= 1e-12 * max(1.0, abs(high)):
-        low, high = (low / 2, high * 2) if log else (low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2)
+        half, least = max(1.0, abs(high)) / 2, -math.inf if low < 0 else 0.0
+        low, high = (low / 2, high * 2) if log else (max(least, low - half), high + half)
     low, high = low - room * (high - low), high + room * (high - low)
     if start > end and not log:
         step = _round_step((high - low) / 5)
         low, high = math.floor(low / step + BEYOND) * step, math.ceil(high / step - BEYOND) * step
     return Axis(low, high, start, end, log)
+
+
+def _within(values: list[float], points: list[float], ends: tuple[float | None, float | None]) -> list[float]:
+    """What an axis spans: the values and the ends that it must have.
+
+    A value beyond such an end moves it if it is a point: no point is left out. The bar of a deviation does not.
+    """
+    low, high = ends
+    least = -math.inf if low is None else min([low, *points])
+    most = math.inf if high is None else max([high, *points])
+    return [*(min(max(value, least), most) for value in values), *(end for end in ends if end is not None)]
 
 
 def _measured(axis: Axis, values: Collection[float]) -> Axis:
@@ -156,11 +173,16 @@ def _format_tick(value: float) -> str:
     return f"{value:,.10g}"
 
 
-def _legend(names: Sequence[str], y: float, sample: Callable[[int, float, float], Markup]) -> tuple[list[Markup], int]:
-    """A sample of each line or group, 26 pixels wide, with its name, and the number of rows that they need."""
+def _legend(
+    names: Sequence[tuple[int, str]], y: float, sample: Callable[[int, float, float], Markup]
+) -> tuple[list[Markup], int]:
+    """A sample of each line or group, 26 pixels wide, with its name, and the number of rows that they need.
+
+    `names` has the number of each, which decides its colour.
+    """
     parts: list[Markup] = []
     x, row = 20.0, 0
-    for index, name in enumerate(names):
+    for index, name in names:
         length = 36 + cell_len(name) * 6.8 + 18
         if x > 20 and x + length > WIDTH - RIGHT:
             x, row = 20.0, row + 1

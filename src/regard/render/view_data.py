@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,6 +200,14 @@ class Frame:
             if vector.ndim != 1:
                 raise ValueError(f'frame "{self.token}": {name} must be one vector, not of shape {vector.shape}')
             object.__setattr__(self, name, vector)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model predicts for the text of a picture, beside its attention or its filters."""
+
+    sentence: str  # for people: with probabilities, and the answers that come next
+    numbers: Mapping[str, Any]  # the same for programs
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
 from regard.verbs.infilling import can_infill, with_sentinels
 from regard.verbs.loaded import IdPair, Loaded
+from regard.verbs.predicted import predicted
 from regard.verbs.search import translate
 
 TOP = 5  # the likeliest tokens that a step shows
@@ -131,7 +132,8 @@ def look(
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         seen = _predicting(model, (tokens, forced), (text, target), paths)
-    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+    answer = predicted(model, text)
+    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about, answer=answer)
 
 
 def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, layer: int | None) -> AttentionView:
@@ -146,7 +148,8 @@ def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, l
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
     seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
-    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+    answer = predicted(model, given)
+    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about, answer=answer)
 
 
 def _both_directions(model: Loaded, text: str, part: str | None, layer: int | None) -> AttentionView:
@@ -156,7 +159,7 @@ def _both_directions(model: Loaded, text: str, part: str | None, layer: int | No
         *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
         *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
     ]
-    return replace(ahead, layers=layers, about=model.about)
+    return replace(ahead, layers=layers, about=model.about, answer=predicted(model, text))
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

@@ -183,7 +183,7 @@ def levels_of(picture: str) -> list[str]:
         ("bleu", [31.0, 38.0], ["0", "10", "20", "30", "40"]),
         ("loss", [0.0, 0.0], ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]),
         ("loss", [2.31, 2.38], ["2.3", "2.32", "2.34", "2.36", "2.38"]),
-        ("loss", [4.5, 0.02], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2"]),  # decades
+        ("loss", [4.5, 0.02], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"]),  # decades
     ],
 )
 def test_an_axis_stays_in_the_range_of_its_metric(metric: str, values: list[float], levels: list[str]) -> None:

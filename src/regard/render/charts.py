@@ -133,7 +133,7 @@ def _round_step(minimum: float) -> float:
 def _axis(values: list[float], start: float, end: float, log: bool, room: float = 0.0) -> Axis:
     """An axis over the range of the values, with `room`, a part of the range, beyond both ends.
 
-    A range of one point is widened, not below 0 if the point is not; a linear y axis ends at ticks. A value may be a
+    A range of one point is widened, not below 0 if the point is not; a y axis ends at ticks. A value may be a
     little beyond the last tick.
     """
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
@@ -141,7 +141,9 @@ def _axis(values: list[float], start: float, end: float, log: bool, room: float 
         half, least = max(1.0, abs(high)) / 2, -math.inf if low < 0 else 0.0
         low, high = (low / 2, high * 2) if log else (max(least, low - half), high + half)
     low, high = low - room * (high - low), high + room * (high - low)
-    if start > end and not log:
+    if start > end and log:
+        low, high = 1 / _round_step(1 / low), _round_step(high)  # 1, 2 and 5 times a power of ten, as 1/x is
+    elif start > end:
         step = _round_step((high - low) / 5)
         low, high = math.floor(low / step + BEYOND) * step, math.ceil(high / step - BEYOND) * step
     return Axis(low, high, start, end, log)

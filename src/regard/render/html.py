@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rich.cells import cell_len
+
 from regard.file_io import write_file
 from regard.render.charts import connections_svg, curve_svg, heatmap_svg, scatter_svg
 from regard.render.formatting import (
@@ -20,7 +22,8 @@ from regard.render.formatting import (
 )
 from regard.render.image_view import READING
 from regard.render.page import document, more_in
-from regard.render.svg import SMALLEST, matrix_svg
+from regard.render.svg import LETTER, ROOM, SMALLEST, matrix_svg
+from regard.render.view_data import Matrix
 from regard.report.glossary import DOCS
 from regard.report.sections import (
     Connections,
@@ -41,6 +44,7 @@ from regard.report.sections import (
 )
 
 HALF = 531  # pixels for a picture that shares a row of the widest page with another one
+SMALLEST_CELL = 17  # pixels of a cell of a matrix that has half a row
 LARGE = HALF / SMALLEST  # wider pictures take the whole width: at half of it, they would need a scroll bar
 _CODE = re.compile(r"`([^`]+)`")
 _VECTOR = re.compile(r"^ *[-+]?\d+\.\d+(?: (?:\| )? *[-+]?\d+\.\d+)+(?: …)?$")  # numbers separated by spaces
@@ -84,7 +88,8 @@ def _body(section: Section) -> list[Markup]:
         case Gallery():
             matrices = [view.matrix() for view in section.views]
             vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
-            pictures = _gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)
+            found = [replace(one, vmax=vmax) for one in matrices]
+            pictures = _gallery((one.title, matrix_svg(replace(one, title=""), _room(one))) for one in found)
             return [pictures, *_note(section.note)]
         case ImageGallery():
             pictures = _gallery((view.title, replace(view, title="").svg()) for view in section.views)
@@ -94,6 +99,12 @@ def _body(section: Section) -> list[Markup]:
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
         case Folded():
             return [_fold(section.summary, [part for inner in section.sections for part in _titled(inner)])]
+
+
+def _room(matrix: Matrix) -> int:
+    """The pixels for the columns of a matrix: half a row of the page if its cells are large enough then."""
+    half = HALF - 20 - max(90, max(map(cell_len, matrix.rows), default=0) * LETTER)  # beside the names of the rows
+    return int(half) if half >= SMALLEST_CELL * len(matrix.columns) else ROOM
 
 
 def _titled(section: Section) -> list[Markup]:

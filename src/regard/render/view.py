@@ -15,7 +15,7 @@ from regard.render.formatting import Markup, tag
 from regard.render.page import page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Answer, Frame, Layer, Matrix, npz_bytes, save_picture
+from regard.render.view_data import EMPTY, Answer, Frame, Layer, Matrix, npz_bytes, save_picture
 from regard.report.glossary import DOCS
 
 
@@ -97,7 +97,7 @@ class AttentionView:
         """
         if not self.layers:
             zeros = np.zeros((len(self.rows), len(self.columns)), dtype=np.float32)
-            return Matrix(self.title, "no attention", self.rows, self.columns, zeros)
+            return Matrix(self.title, "no attention", self.rows, self.columns, zeros, EMPTY)
         part, chosen = next(iter(self.only(part, layer, head).parts.items()))
         chosen = [chosen[alignment_layer(len(chosen))]] if part == "cross" else chosen
         rows, columns = _axes(chosen[0])

@@ -64,12 +64,18 @@ CHAINS: dict[Query, tuple[Stage, ...]] = {
 NO_ATTENTION = (Stage("state", "State", "of the decoder at this step"), LOGITS)
 
 
+EMPTY = "none"  # in place of the part of a model, in the picture of one without attention
+
+
 def caption(part: str, row: str = "each row", column: str = "the columns") -> str:
     """A sentence that explains how to read a picture of a part.
 
     A row is the token whose query attends. In cross-attention a row is instead the token that is generated at that
-    step, as in an alignment. In a picture of filters a row is a filter.
+    step, as in an alignment. In a picture of filters a row is a filter. Of a model without attention there is nothing
+    to read.
     """
+    if part == EMPTY:
+        return ""
     if part == "filters":
         return "a token is as dark as the largest feature of the filter's n-grams that have it"
     return f"to generate {row}, the model attends to {column}" if part == "cross" else f"{row} attends to {column}"

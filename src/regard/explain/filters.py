@@ -86,7 +86,7 @@ def run(options: FiltersOptions, report: Report = no_report) -> Result:
                 f"{model.path}: {model.kind} without filters and heads; give runs of model=captioner, kim or gpt."
             )
         for part, numbers, shown in found:
-            data.setdefault(part, []).append({"model": str(model.path), **numbers})
+            data.setdefault(part, []).append({"model": model.name, **numbers})
             sections += shown
     sections = [prose(__doc__), *sections, *([] if options.runs else [reading(READING, options)])]
     return Result("Filters and heads", about, {"seed": options.seed, "steps": options.steps, **data}, sections)
@@ -139,7 +139,7 @@ def kernels(model: Loaded) -> Found | None:
         [f"#{at}", *(f"{value:+.2f}" for value in one), f"{1 - part:.0%}"]
         for at, (one, part) in enumerate(zip(sums.tolist(), flat.tolist()))
     ]
-    title = f"First layer of the CNN of {model.path}: {len(weights)} filters of {height} × {width} pixels"
+    title = f"First layer of the CNN of {model.name}: {len(weights)} filters of {height} × {width} pixels"
     note = (
         "red, green, blue: the sum of the filter's weights for a colour; in a plain area the output grows by it if the "
         "colour is one unit brighter. Edges: the part of the squared weights that is not in the mean weight of each "
@@ -177,7 +177,7 @@ def ngrams(model: Loaded) -> Found | None:
         for at in sorted(range(len(sizes)), key=lambda at: -abs(weights[at]))
     ]
     table = Table(
-        f"Filters of {model.path} over n words, with their strongest n-grams",
+        f"Filters of {model.name} over n words, with their strongest n-grams",
         ["filter", "n", "supports", "weight", "n-grams and their outputs"],
         rows,
         f"The n-grams are those of {len(texts)} validation texts. The weight is that of the filter for the class that "
@@ -201,7 +201,7 @@ def heads(model: Loaded, options: FiltersOptions) -> Found | None:
     one = tokenize(model, text)
     layer = check_index("layer", options.layer, len(one.weights))
     weights = [*one.weights.values()][layer].float()
-    title = f"Layer {layer} of {model.path}: {len(weights)} heads"
+    title = f"Layer {layer} of {model.name}: {len(weights)} heads"
     views = [
         AttentionView(
             f"head {at}", one.pieces, one.pieces, [Layer(f"layer {layer}", head[None].numpy(), kept_heads=(at,))]

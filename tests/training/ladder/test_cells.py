@@ -3,8 +3,10 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
+from regard import load, look
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.training.events import Finished
@@ -32,6 +34,11 @@ def test_training_is_timed_apart_from_judging(cell: Cell) -> None:
         (one["step"], one["training"]) for one in lines
     ]
     assert found["training_seconds"] == lines[-1]["training"] < found["seconds"]
+    seen = found["attention"]  # of the best step, over an example that the page of the ladder shows
+    view = look(load(cell.out), seen["source"], seen["target"])
+    assert (seen["rows"], seen["columns"]) == (list(view.rows), list(view.columns))
+    assert len(seen["rows"]) > len(seen["target"].split())  # with the end of the target
+    np.testing.assert_allclose(seen["weights"], view.matrix().weights, atol=6e-5)
     assert measure(cell, lambda run: pytest.fail("it is finished")) == found
 
 

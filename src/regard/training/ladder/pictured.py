@@ -10,12 +10,13 @@ from regard.verbs.looking import look
 LONGEST = 60  # characters of a source or a target: a page has a picture for each rung
 
 
-def pictured(model: Loaded, examples: Sequence[Pair]) -> dict[str, Any] | None:
-    """The weights with which a model looks at a source while it reads the right target; None if it has no attention.
+def pictured(model: Loaded, examples: Sequence[Any]) -> dict[str, Any] | None:
+    """The weights with which a translator looks at a source while it reads the right target.
 
-    The example is the first that is short, or else the shortest: the same for all rungs of a ladder.
+    None for other models and for one without attention. The example is the first that is short, or else the shortest:
+    the same for all rungs of a ladder.
     """
-    there = (one for one in examples if one.source.strip() and one.target.strip())
+    there = (one for one in examples if isinstance(one, Pair) and one.source.strip() and one.target.strip())
     one = min(there, key=lambda one: max(len(one.source), len(one.target), LONGEST), default=None)
     if one is None:
         return None

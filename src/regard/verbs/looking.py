@@ -30,6 +30,7 @@ from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_
 from regard.verbs.infilling import can_infill, with_sentinels
 from regard.verbs.living import Still, live_model
 from regard.verbs.loaded import IdPair, Loaded
+from regard.verbs.predicted import predicted
 from regard.verbs.search import translate
 
 TOP = 5  # the likeliest tokens that a step shows
@@ -146,8 +147,9 @@ def _of_model(
     model: Loaded, seen: AttentionView, texts: Sequence[str], target: str | None, pairs: Sequence[IdPair]
 ) -> AttentionView:
     """The picture with what its page says of the model, and with the model, so that the page can compute."""
-    origin = Origin(str(model.path), list(texts), target)
-    return replace(seen, about=model.about, origin=origin, live=partial(_live, model, pairs))
+    given = texts[0] if len(texts) == 1 else tuple(texts)
+    origin, live = Origin(model.name, list(texts), target), partial(_live, model, pairs)
+    return replace(seen, about=model.about, answer=predicted(model, given), origin=origin, live=live)
 
 
 def _live(model: Loaded, pairs: Sequence[IdPair]) -> Live | str:
@@ -179,7 +181,8 @@ def _both_directions(model: Loaded, text: str, part: str | None, layer: int | No
         *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
         *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
     ]
-    return replace(ahead, layers=layers, about=model.about, origin=Origin(str(model.path), [text]))
+    answer = predicted(model, text)
+    return replace(ahead, layers=layers, about=model.about, answer=answer, origin=Origin(model.name, [text]))
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

@@ -323,12 +323,12 @@ def recompute(one: Compared) -> None:
     lines, names, at = dict(written), [name for name, _ in written], one.ask["cell"]["column"]
     compared = [values for _, values in written[: names.index("Σ")]]
     if "tanh" in names:
-        q, k, both, bent, v, product = compared
+        q, k, both, bent, v, product = compared[-6:]
         same(q + k, both, one)
         same(np.tanh(both), bent, one)
         same(v * bent, product, one)
     else:
-        q, k, product = compared
+        q, k, product = compared[-3:]
         same(q * k, product, one)
     total = lines["Σ"]
     same(product.sum(), total, one)

@@ -133,7 +133,7 @@ export class MultiHead {
   /** The part of the output that a head adds: its columns of W^O times its context. */
   private traceOutput(context: Float32Array, head: number, taps: Taps): void {
     const { data } = linear({ rows: 1, width: this.wide, data: context }, this.outputs[head]);
-    taps.trace({ name: "W^O", how: "W^O of this head times the context: what the head adds to the output", values: [...data] });
+    taps.trace({ name: "W^O", how: "the context, projected by the part of W^O for this head: what the head adds to the output", values: [...data] });
   }
 
   private scored(taps: Taps): Scored {
@@ -158,9 +158,9 @@ interface Asked extends Place {
 /** The lines from the query and the key of a cell to their logit. */
 function traceLogit({ name, score }: Scored, q: Float32Array, prepared: Float32Array, keys: Matrix, taps: Taps): void {
   const j = taps.cell?.column ?? 0, { query, key } = PREPARED[name];
-  taps.trace({ name: query[1] ? "W^Q x" : "q", how: "the query of this head: W^Q times the state of the row", values: [...q] });
+  taps.trace({ name: query[1] ? "W^Q x" : "q", how: "the query of this head: the state of the row, projected by W^Q", values: [...q] });
   if (query[1]) taps.trace({ name: query[0], how: query[1], values: [...prepared] });
-  const plain = "the key of this head: W^K times the state of the column";
+  const plain = "the key of this head: the state of the column, projected by W^K";
   if (key) taps.trace({ name: key[0], how: key[1] || plain, values: [...row(keys, j)] });
   for (const line of score.lines(prepared, keys, j)) taps.trace(line);
 }

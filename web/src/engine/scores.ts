@@ -95,7 +95,7 @@ export const SCORES: Record<string, Make> = {
         return [
           { name: "Wq + Uk", how: "Wq plus Uk, number by number", values: sums },
           { name: "tanh", how: "the tanh of each number of Wq + Uk", values: bent },
-          { name: "v", how: "the learned vector of the score", values: [...v] },
+          { name: "vector v", how: "the learned vector v of the score", values: [...v] },
           { name: "v ⊙ tanh", how: "v times tanh, number by number", values: parts },
           { name: "Σ", how: "the sum of v ⊙ tanh", values: [parts.reduce((a, b) => a + b, 0)] },
         ];

@@ -133,7 +133,7 @@ def printed(shown: RenderableType, width: int) -> str:
 
 
 def page() -> str:
-    found = re.search(r"<main.*</main>", report_html("a → <b>", REPORT, "../docs"), re.DOTALL)
+    found = re.search(r"<main.*</main>", report_html("a → <b>", REPORT), re.DOTALL)
     assert found
     return found[0]
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.render import AttentionView, Layer
-from regard.render.charts import Axis, curve_svg
+from regard.render.axes import Axis
+from regard.render.charts import curve_svg
 from regard.render.view_data import Unknown
 from regard.report.sections import Curve, Line
 

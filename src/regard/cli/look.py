@@ -86,6 +86,9 @@ def look(
     maximum. With --data FILE (lines, label<TAB>text, or a table with the column of the texts), a table has the
     strongest n-grams of each filter over all its texts.
 
+    Of a classifier, a model that rates, and a tagger, the prediction is shown too: the class with its probability and
+    those of the next ones, the number, the tag of each word.
+
     A model of pairs (regard train pair or similarity) reads TEXT and SECOND as one text; a model of choices reads a
     context and one choice.
 
@@ -267,4 +270,5 @@ def _object(view: "AttentionView") -> dict[str, Any]:
         "layers": {layer.name: layer.weights for layer in view.layers},
         "parts": {layer.name: layer.part for layer in view.layers},
         "axes": axes,
+        **({"answer": view.answer.numbers} if view.answer else {}),
     }

@@ -30,6 +30,7 @@ MAX_ALL = 10_000  # matrices up to this size draw all cells; in larger ones, cel
 FAINTEST = 0.02  # part of the colour scale
 SLANT = 0.7072  # cos 45°
 NEGATIVE = "#c2410c"  # colour of numbers below zero
+ROOM = 880  # pixels for the columns of a matrix, as a page allows
 PITCH = 24  # pixels from one token to the next
 SPAN = 300  # pixels between the two columns
 SMALLEST = 10 / 12  # of a picture's own size: below it, its 12 px text would be smaller than 10 px
@@ -101,19 +102,20 @@ def colour_key(low: str, high: str, left: float, y: float) -> Iterator[Markup]:
     yield label(high, left + 108, y + 10, "quiet")
 
 
-def matrix_svg(matrix: Matrix) -> Markup:
-    """The whole picture: title, labels, cells with their numbers, and the colour key."""
+def matrix_svg(matrix: Matrix, room: int = ROOM) -> Markup:
+    """The picture: title, labels, cells with their numbers, and the colour key. `room`: pixels for all columns."""
     rows = [truncate(name, LONGEST) for name in labels(matrix.rows)]
     columns = [truncate(name, LONGEST) for name in labels(matrix.columns)]
-    side = min(30, max(12, 880 // max(1, len(columns))))  # as large as a page allows
+    side = min(30, max(12, room // max(1, len(columns))))
     slanted = max((len(graphemes(name)) for name in columns), default=0) > 1
     label_height = max(map(cell_len, columns), default=0) * LETTER * (SLANT if slanted else 0)
 
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     across, down = side * len(columns), side * len(rows)
-    texts = [f"{matrix.label} · {caption(matrix.part)}"]
+    sentences = [matrix.label, *filter(None, [caption(matrix.part)])]
+    texts = [" · ".join(sentences)]
     if MARGIN + cell_len(texts[0]) * SMALL > left + across:
-        texts = [matrix.label, caption(matrix.part)]
+        texts = sentences
     top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(texts) + (label_height + 22 if slanted else 30))
     text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(text) * SMALL for text in texts))
     overhang = max(

@@ -110,7 +110,7 @@ const runners = (name: string, tokens: Token[]): HTMLElement =>
 
 /** What the model says, in words and numbers. */
 class Said {
-  private readonly what = make("span", { class: "quiet" });
+  private readonly what = make("span", { class: "quiet" }, "next token");
   private readonly text = make("output", { dir: "auto", "aria-live": "polite" });
   private readonly score = make("span", { class: "quiet" });
   private readonly places = make("div");
@@ -124,7 +124,7 @@ class Said {
     const reads = predicts === "next", { next } = answer, empty = predicts === "labels" ? "no label" : "∅";
     const text = next ? next[0].piece : predicts === "masked" && !answer.tokens.length ? "" : answer.text || empty;
     if (this.text.textContent !== text) this.text.textContent = text;
-    this.what.textContent = reads && next ? "next token" : "";
+    this.what.hidden = !next;
     const of = reads ? ` of the ${answer.tokens.length} tokens${next ? " of the text" : ""}` : "";
     this.score.textContent = answer.tokens.length ? `${total}${of}${predicts === "class" ? `, probability ${chance(answer.score)}` : ""}` : "";
     this.places.replaceChildren(...this.runnersUp(answer));

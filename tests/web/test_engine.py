@@ -171,7 +171,7 @@ def page(model: Loaded, text: str, **options: Any) -> dict[str, Any]:
     view = look(model, text, **options)
     matrix = view.matrix()
     shown = view.parts or {"": [Layer(matrix.label, matrix.weights[None], matrix.rows, matrix.columns)]}
-    return json.loads(PageData.fit(shown, view.frames or (), bool(view.layers)).json())
+    return PageData.fit(shown, view.frames or (), bool(view.layers)).to_json()
 
 
 def close(found: Any, expected: Any, least: float) -> float:

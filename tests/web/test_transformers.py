@@ -27,7 +27,7 @@ from regard.models import BertConfig, GptConfig, HeadedConfig, TransformerConfig
 from regard.models.parts import parts, path_of
 from regard.recording import attentions, observe, tape_name
 from regard.render.formatting import visible
-from regard.render.page import masked_ranges
+from regard.render.page_data import masked_ranges
 from regard.render.view import AttentionView
 from regard.tasks import CLASSIFY, LANGUAGE, MASKED, TASKS, TRANSLATE
 from regard.verbs.loaded import Loaded

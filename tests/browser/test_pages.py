@@ -390,7 +390,7 @@ def test_only_a_really_wide_matrix_of_a_report_scrolls(opened: Any) -> None:
     for width in (1300, 1180, 1000, 820):
         page.set_viewport_size({"width": width, "height": 800})
         scrolls = "all => all.map((one) => one.scrollWidth > one.clientWidth)"
-        found = page.locator(".gallery .scroll").evaluate_all(scrolls)
+        found = page.locator(".gallery .stage").evaluate_all(scrolls)
         assert found[:4] == [False] * 4, width
     assert found[4:] == [True, True]
 

@@ -42,6 +42,8 @@ export class Machine {
   /** `check` throws if the question is to stop. */
   answer(ask: Ask, check: () => void = () => {}): Answer {
     const start = performance.now();
+    const wrong = ask.forced?.find((id) => !(id in this.live.tokenizer.display));
+    if (wrong !== undefined) throw new Error(`the model has no token ${wrong}`);
     if (!strip(ask.text)) throw new Error('the text is empty; write one, such as "3 March 2021"');
     const taps = new Recorder(ask, this.source !== null, check);
     const quiet = new Recorder(ask, this.source !== null, check, false);

@@ -14,9 +14,10 @@ from engine import NODE, Case, answers, live, untrained
 
 from regard.data.fields import InputText, TargetText
 from regard.data.tokenizers import SpecialTokens, train_tokenizer
-from regard.models import RecurrentLmConfig, Seq2SeqConfig
+from regard.models import GptConfig, RecurrentLmConfig, Seq2SeqConfig
 from regard.tasks import LANGUAGE, TRANSLATE
 from regard.verbs import living
+from regard.verbs.generating import generate
 from regard.verbs.living import Still, live_model
 from regard.verbs.loaded import Loaded
 
@@ -117,3 +118,14 @@ def test_odd_questions_have_an_answer_or_a_message(tmp_path: Path) -> None:
     assert found[2]["answer"]["tokens"][0]["id"] == 5
     assert [token["id"] for token in found[3]["answer"]["tokens"]] == [2]
     assert found[-1]["answer"]["notes"][0].endswith("but the model reads at most 256: the rest is left out")
+
+
+@pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
+def test_a_language_model_stops_at_the_end_of_its_context(tmp_path: Path) -> None:
+    config = GptConfig(vocab=TOKENS.size, width=8, heads=2, layers=1, context=12)
+    model = untrained(config, LANGUAGE, {"text": TargetText(TOKENS)}, 1, scale=1.0)
+    asks = [{"text": "a b c", "limit": 100}, {"text": "abc" * 10, "limit": 100}]
+    (found,) = answers([Case("context", model, asks)], tmp_path)
+    (expected,) = generate(model, ["a b c"], limit=100)
+    assert found[0]["answer"]["text"] == "a b c" + expected.text
+    assert len(found[1]["answer"]["tokens"]) == 12

@@ -115,11 +115,12 @@ export class Machine {
     }
     const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
     const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
-    const limit = Math.max(ask.limit ?? 0, given.length);
+    const room = (this.live.longest ?? Infinity) + 1 - ids.length; // the last token is not read
+    const limit = Math.min(Math.max(ask.limit ?? 0, given.length), room);
     const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: this.forbidden };
     const found = search(model, before.state, options, beam > 1 ? quiet : taps), all = [...read, ...found.ids];
     const steps = beam > 1 ? forced(model, all.slice(0, -1), start, taps).steps : [...before.steps, ...found.steps];
-    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + given.length };
+    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + Math.min(given.length, room) };
   }
 
   // -- models that read a text whole -----------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ export class Machine {
   /** `check` throws if the question is to stop. */
   answer(ask: Ask, check: () => void = () => {}): Answer {
     const start = performance.now();
+    const wrong = ask.forced?.find((id) => !(id in this.live.tokenizer.display));
+    if (wrong !== undefined) throw new Error(`the model has no token ${wrong}`);
     if (!strip(ask.text)) throw new Error('the text is empty; write one, such as "3 March 2021"');
     const taps = new Recorder(ask, this.source !== null, check);
     const quiet = new Recorder(ask, this.source !== null, check, false);
@@ -113,11 +115,12 @@ export class Machine {
     }
     const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
     const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
-    const limit = Math.max(ask.limit ?? 0, given.length);
+    const room = (this.live.longest ?? Infinity) + 1 - ids.length; // the last token is not read
+    const limit = Math.min(Math.max(ask.limit ?? 0, given.length), room);
     const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: this.forbidden };
     const found = search(model, before.state, options, beam > 1 ? quiet : taps), all = [...read, ...found.ids];
     const steps = beam > 1 ? forced(model, all.slice(0, -1), start, taps).steps : [...before.steps, ...found.steps];
-    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + given.length };
+    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + Math.min(given.length, room) };
   }
 
   // -- models that read a text whole -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from regard.config import to_json
 from regard.data.batches import Batch, collate
 from regard.data.detokenize import ConcatDetokenizer
 from regard.data.fields import LabelField
+from regard.data.joined import inputs_of
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import Tokenizer
 from regard.models import reads_whole
@@ -134,6 +135,8 @@ def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | No
                 return f"{has} {name}={settings[name]}"
     if model.task.head not in PREDICTS or not model.predicts(model.task.head):
         return f"{has} output of {model.kind}"
+    if model.joined_text is not None and len(inputs_of(model.joined_value(("a", "b")))) > 1:
+        return f"{has} pairs of texts in both orders"
     for tokenizer in {id(one): one for one in (model.source_tokenizer, model.target_tokenizer) if one}.values():
         if tokenizer.kind not in OUR_KINDS:
             return f"{has} public tokenizer ({tokenizer.kind})"

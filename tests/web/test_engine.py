@@ -344,7 +344,7 @@ def test_tokenizers_give_equal_ids_and_texts(tmp_path: Path) -> None:
         tokenizer = train_tokenizer(kind, [*SOURCES, *HOSTILE[:8]], 400, mask=mask)
         config = RecurrentLmConfig(vocab=tokenizer.size, cell="rnn", width=2, embed=2, layers=1)
         model = untrained(config, LANGUAGE, {"text": TargetText(tokenizer)}, 1)
-        texts = [*HOSTILE, "".join(HOSTILE[:3])]
+        texts = [*HOSTILE[: None if kind == "bpe" else -1], "".join(HOSTILE[:3])]  # the last one is long
         cases.append(Case(kind, model, [{"text": text, "top": 1} for text in texts]))
     for case, messages in zip(cases, answers(cases, tmp_path)):
         tokenizer = case.model.tokenizer

@@ -20,6 +20,7 @@ from regard.config import to_json
 from regard.data.batches import Batch, collate
 from regard.data.detokenize import ConcatDetokenizer
 from regard.data.fields import LabelField
+from regard.data.joined import inputs_of
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import Tokenizer
 from regard.models import reads_whole
@@ -134,12 +135,21 @@ def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | No
                 return f"{has} {name}={settings[name]}"
     if model.task.head not in PREDICTS or not model.predicts(model.task.head):
         return f"{has} output of {model.kind}"
+    if model.joined_text is not None and (why := _unlike_a_pair(model)):
+        return f"{has} {why}"
     for tokenizer in {id(one): one for one in (model.source_tokenizer, model.target_tokenizer) if one}.values():
         if tokenizer.kind not in OUR_KINDS:
             return f"{has} public tokenizer ({tokenizer.kind})"
         if tokenizer.special_tokens.sentinels:
             return f"{has} tokens of hidden spans"
     return ""
+
+
+def _unlike_a_pair(model: Loaded) -> str:
+    """How a model that joins texts differs from one that reads two texts in one order; empty: it does not."""
+    if len(model.part_columns) != 2:
+        return "joined texts of one part"
+    return "pairs of texts in both orders" if len(inputs_of(model.joined_value(("a", "b")))) > 1 else ""
 
 
 def _tensors(model: Loaded) -> dict[str, Tensor]:
@@ -163,7 +173,7 @@ def _packed(tensors: Mapping[str, Tensor], dtype: np.dtype[Any]) -> tuple[dict[s
 def _batch(model: Loaded, text: str | tuple[str, ...]) -> Batch:
     """A batch of one text, with the target that a translator gives it."""
     if model.joined_text is not None:
-        return collate(joined_rows(model, model.read_joined([text])), model.task)
+        return collate(joined_rows(model, model.read_joined([model.joined_value(text)])), model.task)
     assert isinstance(text, str), "a model of one text"
     if model.source_tokenizer is None:
         return batch_of(model, [([], model.read([text])[0])])

@@ -48,7 +48,7 @@ export function read(reading: Reading, taps: Taps): Float32Array {
       norms[h * keys + j] = reading.norm(h, j);
     }
     for (let i = 0; i < queries; i++) {
-      const traced = isTraced(taps, reading, h, first + i) && taps.cell!.column in values;
+      const traced = isTraced(taps, reading, h, first + i);
       const seen = visible.subarray(i * keys, (i + 1) * keys), scores = reading.logits(h, first + i, traced);
       for (let j = 0; j < keys; j++) logits[j] = seen[j] ? scores[j] : -Infinity;
       const soft = softmax(logits), own = traced ? soft.slice() : soft;

@@ -652,7 +652,7 @@ def _within(value: Any, change: Callable[..., Any], place: tuple[str, ...]) -> A
     if isinstance(value, list | tuple):
         return [change(one, place) for one in value]
     assert value is None or isinstance(value, int | str), f"{place}: {value!r} is nothing to pin"
-    return value
+    return str(value) if isinstance(value, str) else value  # special and unknown tokens are texts of their own types
 
 
 def differences(was: Any, now: Any, place: tuple[str, ...] = ()) -> list[str]:

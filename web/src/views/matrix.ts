@@ -9,6 +9,7 @@ import type { State } from "../core/store.ts";
 import { tell } from "../core/tip.ts";
 import { type Context, goStep, type View } from "./view.ts";
 
+const SHADES = 255; // a cell is drawn again only if another of so many shades is its own
 const NAMED = 4096; // up to this many cells have their names before they are entered
 
 class Matrix {
@@ -16,6 +17,7 @@ class Matrix {
   readonly box = make("div", { class: "scroll stage" }, this.table);
   private shown: Shown | null = null;
   private cells: HTMLTableCellElement[] = [];
+  private looks: number[] = []; // how dark each cell is; -1: it is hatched
   private rows: number[] = []; // the places that are shown
   private columns: number[] = [];
 
@@ -66,7 +68,7 @@ class Matrix {
     const head = make("tr", { role: "row" }, corner);
     for (const j of this.columns) head.append(make("th", { scope: "col", class: part.tall ? "tall" : "", dir: "auto" }, name("columns", j)));
     const body = make("tbody");
-    this.cells = [];
+    [this.cells, this.looks] = [[], []];
     for (const i of this.rows) {
       const line = make("tr", { role: "row" }, make("th", { scope: "row", dir: "auto" }, name("rows", i)));
       for (const _ of this.columns) this.cells.push(line.appendChild(make("td", { role: "gridcell", tabindex: -1 })));
@@ -84,8 +86,12 @@ class Matrix {
     const across = this.columns.length, eager = this.cells.length <= NAMED;
     this.cells.forEach((cell, place) => {
       const i = this.rows[Math.floor(place / across)], j = this.columns[place % across];
-      cell.className = isMasked(shown, i, j) ? "masked" : "";
-      cell.style.setProperty("--share", String(share(at(shown, i, j), shown.vmax)));
+      const look = isMasked(shown, i, j) ? -1 : Math.round(SHADES * share(at(shown, i, j), shown.vmax));
+      if (look !== this.looks[place]) {
+        if (look < 0 || this.looks[place] < 0) cell.className = look < 0 ? "masked" : "";
+        cell.style.setProperty("--share", String(Math.max(0, look) / SHADES));
+        this.looks[place] = look;
+      }
       if (eager) cell.setAttribute("aria-label", describe(shown, i, j));
       else cell.removeAttribute("aria-label");
     });

@@ -25,14 +25,19 @@ from regard.heads import ClassHeadConfig, LabelsHeadConfig, TagHeadConfig
 from regard.models import BertConfig, GptConfig, HeadedConfig, TransformerConfig
 from regard.models.parts import parts, path_of
 from regard.recording import attentions, observe, tape_name
+from regard.render.formatting import visible
+from regard.render.page import masked_ranges
+from regard.render.view import AttentionView
 from regard.tasks import CLASSIFY, LANGUAGE, MASKED, TASKS, TRANSLATE
 from regard.verbs.loaded import Loaded
+from regard.verbs.looking import look
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
 
 LOGS, WEIGHTS = 1e-5, 2e-6  # the largest differences from PyTorch in double precision
 LINES = ["3 février 2021", "12. März 1999", "2021-02-03", "a b c"]
 TEXTS = ["7", "3 février 2021", "12. ?ärz 1999 a b c 2021"]
+LOOKED = {"text": "3 février 2021", "second": "a b c"}
 TOKENS = train_tokenizer("char", LINES, 300)
 WITH_MASK = train_tokenizer("char", LINES, 300, mask="[MASK]")
 SMALL: dict[str, Any] = {"width": 16, "heads": 4, "layers": 2, "inner": 24, "context": 60}
@@ -227,21 +232,45 @@ def by_pytorch(model: Loaded, ask: dict[str, Any], answer: dict[str, Any]) -> Fo
     return found
 
 
+Page = tuple[str, dict[str, Any], AttentionView]  # a case, the engine's answer, what `look` shows
+
+
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> list[Compared]:
-    cases, found = [], []
+def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Compared], list[Page]]:
+    """The answers to all questions, and for one question of each case what `look` shows."""
+    cases, found, pages = list[Case](), list[Compared](), list[Page]()
     for seed, (name, config) in enumerate(MODELS.items()):
         model = loaded(name, config, seed)
-        cases.append(Case(f"{name} {seed}", model, asks_of(name, model, seed)))
+        cases.append(Case(f"{name} {seed}", model, [*asks_of(name, model, seed), LOOKED]))
     for case, messages in zip(cases, answers(cases, tmp_path_factory.mktemp("engine"))):
         for ask, message in zip(case.asks, messages, strict=True):
             assert message["type"] == "answer", (case.name, ask, message)
-        given = [(ask, message["answer"]) for ask, message in zip(case.asks, messages)]
+        text = LOOKED["text"] if case.model.joined_text is None else (LOOKED["text"], LOOKED["second"])
+        pages.append((case.name, messages[-1]["answer"], look(case.model, text)))
+        given = [(ask, message["answer"]) for ask, message in zip(case.asks[:-1], messages)]
         singles = [by_pytorch(case.model, ask, answer) for ask, answer in given]
         case.model.module.double()
         doubles = [by_pytorch(case.model, ask, answer) for ask, answer in given]
         found += [Compared(case.name, case, *one, a, b) for one, a, b in zip(given, singles, doubles)]
-    return found
+    return found, pages
+
+
+@pytest.fixture(scope="module")
+def compared(everything: tuple[list[Compared], list[Page]]) -> list[Compared]:
+    return everything[0]
+
+
+def test_the_parts_layers_heads_and_masks_are_those_of_look(everything: tuple[list[Compared], list[Page]]) -> None:
+    for name, answer, view in everything[1]:
+        assert [part["name"] for part in answer["parts"]] == list(view.parts), name
+        for part in answer["parts"]:
+            for found, layer in zip(part["layers"], view.parts[part["name"]], strict=True):
+                assert part["rows"] == [visible(piece) for piece in layer.rows or ()], name
+                assert part["columns"] == [visible(piece) for piece in layer.columns or ()], name
+                assert (found["number"], found["heads"]) == (layer.number, list(layer.head_numbers)), name
+                assert found["masked"] == [masked_ranges(row) for row in layer.visible], name
+                weights = np.reshape(found["weights"], layer.weights.shape)
+                assert np.abs(weights - layer.weights).max() < 2 * WEIGHTS, name
 
 
 def test_the_log_probabilities_are_those_of_pytorch(compared: list[Compared]) -> None:

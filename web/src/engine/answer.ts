@@ -51,9 +51,10 @@ export class Machine {
   // -- models that generate --------------------------------------------------------------------------------------------
 
   private generating(model: Generator, ask: Ask, taps: Recorder, quiet: Recorder): Omit<Answer, "milliseconds"> {
-    const notes: string[] = [], input = this.read(this.source ?? this.target, ask.text, notes);
+    const notes: string[] = [], whole = this.read(this.source ?? this.target, ask.text, notes);
+    const input = this.source || ask.prefix === undefined ? whole : { ...whole, ids: whole.ids.slice(0, ask.prefix) };
     const ids = this.source ? this.source.wrapInput(input.ids) : [];
-    const text = this.source ? (ask.target === undefined ? null : this.given(ask.target, notes)) : input;
+    const text = this.source ? (ask.target === undefined || ask.forced?.length ? null : this.given(ask.target, notes)) : input;
     const found = this.source
       ? this.translated(model, ask, ids, input.ids.length, text, taps, quiet)
       : this.continued(model, ask, input.ids, taps, quiet);
@@ -99,7 +100,7 @@ export class Machine {
   /** Teacher forcing over a target. */
   private scored(model: Generator, state: ReturnType<Generator["start"]>, ids: number[], taps: Recorder): Generated {
     const whole = this.target.wrapTarget(ids);
-    return { ids: whole.slice(1), steps: forced(model, whole.slice(0, -1), state, taps).steps, whole, cut: false, given: ids.length };
+    return { ids: whole.slice(1), steps: forced(model, whole.slice(0, -1), state, taps).steps, whole, cut: false, given: ids.length - Number(this.target.data.special.bos === null) };
   }
 
   /** A language model: the tokens of the text itself, each from those before it; then, if asked, those that follow. */

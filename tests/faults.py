@@ -525,10 +525,38 @@ FAULTS = (
     ),
     Fault(
         "ticks at measured points overlap",
-        "_measured",
+        "with_measured_ticks",
         "replace(axis, given=ticks) if fits else axis",
         "replace(axis, given=ticks)",
         "render/test_view_report.py",
+    ),
+    Fault(
+        "an axis of a share begins and ends at its values",
+        "within",
+        "end is not None",
+        "False",
+        "render/test_view_report.py",
+    ),
+    Fault(
+        "a line without points is in the legend",
+        "curve_svg",
+        "any(series[at])",
+        "True",
+        "render/test_view_report.py",
+    ),
+    Fault(
+        "a page shows where the files of a model from the hub are",
+        "Loaded.name",
+        "self.named or str(self.path)",
+        "str(self.path)",
+        "pretrained/test_hub.py",
+    ),
+    Fault(
+        "the rungs of a ladder show the example with the shortest source",
+        "pictured",
+        "max(len(one.source), len(one.target), LONGEST)",
+        "len(one.source)",
+        "training/ladder/test_cells.py::test_training_is_timed_apart_from_judging",
     ),
     Fault(
         "the first group of points is below the others",
@@ -1094,8 +1122,8 @@ FAULTS = (
     Fault(
         "the tooltip of a line is not escaped",
         "lines_svg",
-        "prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j])",
-        "Markup(prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j]))",
+        "prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j], matrix.part)",
+        "Markup(prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j], matrix.part))",
         "render/test_view_svg.py",
     ),
     # -- attention, layers

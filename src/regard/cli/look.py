@@ -1,5 +1,6 @@
 """`regard look`: the attention of one text, in the terminal or as a file."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,6 +85,9 @@ def look(
     answer, a token is as dark as the strongest n-gram that has it, and a table has the n-gram that won each filter's
     maximum. With --data FILE (lines, label<TAB>text, or a table with the column of the texts), a table has the
     strongest n-grams of each filter over all its texts.
+
+    Of a classifier, a model that rates, and a tagger, the prediction is shown too: the class with its probability and
+    those of the next ones, the number, the tag of each word.
 
     A model of pairs (regard train pair or similarity) reads TEXT and SECOND as one text; a model of choices reads a
     context and one choice.
@@ -170,6 +174,8 @@ def look(
         return
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
+    if view.origin is not None:
+        view = replace(view, origin=replace(view.origin, run=str(run)))
     if head is not None and view.layers:
         view = view.only(head=head)
     _show_attention(view, out, lines, json and not off)
@@ -250,12 +256,12 @@ def _choices(view: "AttentionView") -> str:
 
 def _object(view: "AttentionView") -> dict[str, Any]:
     """The weights by module, and the axes of every part, with the indices of tokens that are not in the vocabulary."""
-    from regard.render.view_data import unknown_indices
+    from regard.render.view_data import Unknown, places_of
 
     axes: dict[str, dict[str, Any]] = {}
     for part, (first, *_) in view.parts.items():
         sides = {"rows": first.rows or (), "columns": first.columns or ()}
-        unknown = {f"unknown_{side}": unknown_indices(pieces) for side, pieces in sides.items()}
+        unknown = {f"unknown_{side}": places_of(Unknown, pieces) for side, pieces in sides.items()}
         axes[part or "all"] = sides | unknown
     return {
         "title": view.title,
@@ -264,4 +270,5 @@ def _object(view: "AttentionView") -> dict[str, Any]:
         "layers": {layer.name: layer.weights for layer in view.layers},
         "parts": {layer.name: layer.part for layer in view.layers},
         "axes": axes,
+        **({"answer": view.answer.numbers} if view.answer else {}),
     }

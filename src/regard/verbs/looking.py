@@ -25,11 +25,12 @@ from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, name_pattern, observe, pause_recording, record, tape_name
 from regard.render.page import Live
 from regard.render.view import AttentionView
-from regard.render.view_data import Floats, Frame, Layer
+from regard.render.view_data import Floats, Frame, Layer, Origin
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
 from regard.verbs.infilling import can_infill, with_sentinels
 from regard.verbs.living import Still, live_model
 from regard.verbs.loaded import IdPair, Loaded
+from regard.verbs.predicted import predicted
 from regard.verbs.search import translate
 
 TOP = 5  # the likeliest tokens that a step shows
@@ -66,7 +67,19 @@ def view(
         numbers = tape.layer_number(name), tape.heads.get(name)
         layers.append(Layer(name or "attention", there.numpy(), own.rows, own.columns, own.part, *numbers))
     main = next((layer for layer in layers if layer.part == "cross"), layers[0])
-    return AttentionView(title, main.rows or (), main.columns or (), layers)
+    seen = AttentionView(title, main.rows or (), main.columns or (), layers)
+    whole = rows is columns is None and not tape.heads and len(tape) == len(tape.modules)
+    return _with_origin(seen, *tape.origins[item]) if whole and item < len(tape.origins) else seen
+
+
+def _with_origin(seen: AttentionView, model: Loaded, pair: IdPair) -> AttentionView:
+    """The picture with the model that read these ids, if the text that they spell has the same ids."""
+    tokenizers = [each for each in (model.source_tokenizer, model.target_tokenizer) if each]
+    read = pair[2 - len(tokenizers) :]
+    texts = [tokenizer.decode(ids) for tokenizer, ids in zip(tokenizers, read)]
+    if any(tokenizer.encode(text) != ids for tokenizer, text, ids in zip(tokenizers, texts, read)):
+        return seen
+    return _of_model(model, seen, texts[:1], texts[1] if texts[1:] else None, [pair])
 
 
 def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:
@@ -138,15 +151,17 @@ def look(
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         pair = (tokens, forced)
         seen = _predicting(model, pair, (text, target), paths)
-    return _of_model(model, seen.only(part, layer) if seen.layers else seen, (text,), target, [pair])
+    seen = _of_model(model, seen, (text,), target, [pair])
+    return seen.only(part, layer) if seen.layers else seen
 
 
 def _of_model(
     model: Loaded, seen: AttentionView, texts: Sequence[str], target: str | None, pairs: Sequence[IdPair]
 ) -> AttentionView:
     """The picture with what its page says of the model, and with the model, so that the page can compute."""
-    origin = {"run": str(model.path), "texts": list(texts), "target": target}
-    return replace(seen, about=model.about, origin=origin, live=partial(_live, model, pairs))
+    given = texts[0] if len(texts) == 1 else tuple(texts)
+    origin, live = Origin(model.name, list(texts), target), partial(_live, model, pairs)
+    return replace(seen, about=model.about, answer=predicted(model, given), origin=origin, live=live)
 
 
 def _live(model: Loaded, pairs: Sequence[IdPair]) -> Live | str:
@@ -167,7 +182,8 @@ def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, l
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
     seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
-    return _of_model(model, seen.only(part, layer) if seen.layers else seen, given, None, [])
+    seen = _of_model(model, seen, given, None, [])
+    return seen.only(part, layer) if seen.layers else seen
 
 
 def _both_directions(model: Loaded, text: str, part: str | None, layer: int | None) -> AttentionView:
@@ -177,7 +193,8 @@ def _both_directions(model: Loaded, text: str, part: str | None, layer: int | No
         *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
         *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
     ]
-    return replace(ahead, layers=layers, about=model.about)
+    answer = predicted(model, text)
+    return replace(ahead, layers=layers, about=model.about, answer=answer, origin=Origin(model.name, [text]))
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

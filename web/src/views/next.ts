@@ -51,7 +51,7 @@ class Next {
   private readonly rows: Row[];
   private readonly kept = make("p", { class: "quiet" });
   private readonly sliders: ((state: State) => void)[];
-  private readonly chips = make("div", { class: "chips", role: "group", "aria-label": "Your choices" });
+  private readonly chips = make("div", { class: "undo", role: "group", "aria-label": "Your choices" });
   private readonly effect = make("div");
   private readonly forbidden: ReadonlySet<number>;
   private readonly translates: boolean;

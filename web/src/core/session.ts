@@ -4,7 +4,12 @@ import type { PageData } from "../data.ts";
 import type { Answer, Ask, Engine } from "../engine/api.ts";
 import { CANCELLED } from "../engine/client.ts";
 import type { Drawn } from "./shown.ts";
-import type { Store } from "./store.ts";
+import type { Store, Weight } from "./store.ts";
+
+/** Changes of a question; undefined: as when the page was made. */
+export type Change = { [K in keyof Ask]?: Ask[K] | undefined };
+
+const MOST = 120_000; // cells of one matrix: a browser draws about a hundred thousand in a second
 
 /** A question beside that of the state. */
 interface Aside {
@@ -96,13 +101,18 @@ export class Session {
   whole(ask: Partial<Ask>): Ask {
     const [text = "", second] = this.page.origin?.texts ?? [], target = this.page.origin?.target;
     const base: Ask = { text, ...(second === undefined ? {} : { second }), ...(target ? { target } : {}) };
-    return { ...base, ...ask };
+    const { target: own, ...free } = { ...base, ...ask };
+    return own ? { ...free, target: own } : free; // an empty target is none: the model writes its own
   }
 
-  /** Changes the question: what is undefined is asked no longer. The state keeps it, so that Back undoes it. */
-  change(change: { [K in keyof Ask]?: Ask[K] | undefined }): void {
-    const ask = Object.fromEntries(Object.entries({ ...this.store.state.ask, ...change }).filter(([, value]) => value !== undefined));
-    this.store.set({ ask });
+  /** The question of the state with a change: what is undefined is asked no longer. */
+  asking(change: Change): Partial<Ask> {
+    return Object.fromEntries(Object.entries({ ...this.store.state.ask, ...change }).filter(([, value]) => value !== undefined));
+  }
+
+  /** Changes the question. The state keeps it, so that Back undoes it. */
+  change(change: Change, weight: Weight = "choice"): void {
+    this.store.set({ ask: this.asking(change) }, weight);
   }
 
   private settle(change: () => void): void {
@@ -119,16 +129,19 @@ export class Session {
       return;
     }
     this.busy = true;
-    this.put(this.whole(ask)).then(
-      (answer) => {
-        if (asked !== this.asked) return;
-        const drawn = answer.parts.length ? { parts: answer.parts, frames: answer.frames } : this.drawn;
-        this.settle(() => Object.assign(this, { drawn, answer, busy: false, trouble: "" }));
-      },
-      (error: unknown) => {
-        const message = error instanceof Error ? error.message : String(error);
-        if (asked === this.asked && message !== "cancelled") this.settle(() => Object.assign(this, { busy: false, trouble: message }));
-      },
-    );
+    const fail = (error: unknown): void => {
+      const trouble = error instanceof Error ? error.message : String(error);
+      if (asked === this.asked && trouble !== CANCELLED) this.settle(() => Object.assign(this, { busy: false, trouble }));
+    };
+    this.put(this.whole(ask)).then((answer) => {
+      if (asked !== this.asked) return;
+      const large = answer.parts.find(({ rows, columns }) => rows.length * columns.length > MOST);
+      if (large) {
+        fail(`a matrix of ${large.rows.length} rows and ${large.columns.length} columns is too large to draw; give a shorter text`);
+        return;
+      }
+      const drawn = answer.parts.length ? { parts: answer.parts, frames: answer.frames } : this.drawn;
+      this.settle(() => Object.assign(this, { drawn, answer, busy: false, trouble: "" }));
+    }, fail);
   }
 }

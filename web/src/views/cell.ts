@@ -30,7 +30,7 @@ export function chosen(state: State, shown: Shown): Cell {
 class ByHand {
   private readonly rows = make("select", { "aria-label": "Row: the token that looks" });
   private readonly columns = make("select", { "aria-label": "Column: the token that is looked at" });
-  private readonly said = make("p", { class: "said" });
+  private readonly said = make("p", { class: "told" });
   private readonly note = make("p", { class: "quiet" });
   private readonly scores = make("div", { class: "group", role: "group", "aria-label": "Score" });
   private readonly effect = make("div", { class: "effect" });

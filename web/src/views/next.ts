@@ -47,7 +47,7 @@ export function force({ tokens, given }: Answer, ask: Partial<Ask>, step: number
 interface Row { line: HTMLTableRowElement; choose: HTMLButtonElement; before: HTMLElement; after: HTMLElement; bar: HTMLElement; now: HTMLElement; mark: HTMLElement; id: number }
 
 class Next {
-  private readonly title = make("p", { class: "said" });
+  private readonly title = make("p", { class: "told" });
   private readonly rows: Row[];
   private readonly kept = make("p", { class: "quiet" });
   private readonly sliders: ((state: State) => void)[];

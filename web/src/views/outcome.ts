@@ -29,7 +29,7 @@ function line(title: string, tokens: readonly Token[], from: number, { first, la
       make("span", { dir: "auto" }, token.piece), make("small", {}, brief(token.score)));
   });
   const sum = make("span", { class: "total" }, `log p ${formatNumber(total(tokens.slice(from)))}`);
-  return make("div", { class: "answer" }, make("p", {}, make("b", {}, title), " ", sum), make("ol", { class: "pieces" }, ...shown));
+  return make("div", { class: "continuation" }, make("p", {}, make("b", {}, title), " ", sum), make("ol", { class: "pieces" }, ...shown));
 }
 
 /** Two answers, one below the other; `from`: the tokens before it are not shown. */

@@ -15,6 +15,8 @@ export interface View {
   title: string;
   /** top: always shown above the columns. main: a tab of the main column. side: a tab of the side column. */
   place: "top" | "main" | "side";
+  /** Whether it draws the scale of its own colours; otherwise the scale of the weights stands below it. */
+  scaled?: true;
   /** Whether there is anything to show now; asked at every change. */
   available(context: Context): boolean;
   /** Builds the view once, when it is first shown, and returns what draws a state. It is called while the view is shown. */

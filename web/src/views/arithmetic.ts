@@ -25,7 +25,7 @@ const STEPS = 2; // of a folded list of small computations, and then the last
 /** A number in a line: five significant digits. */
 export const digits = (value: number): string => {
   if (value === -Infinity) return "−∞";
-  return formatNumber(Number(value.toPrecision(DIGITS))).replace("-", "−");
+  return formatNumber(Number(value.toPrecision(DIGITS))).replaceAll("-", "−");
 };
 
 /** A number as it is read back from a line. */

@@ -2,7 +2,7 @@
 
 import { apart } from "../core/axes.ts";
 import { make } from "../core/dom.ts";
-import { formatNumber } from "../core/scale.ts";
+import { formatNumber, minus } from "../core/scale.ts";
 import type { Answer, Token } from "../engine/api.ts";
 import { largest } from "../engine/math.ts";
 
@@ -17,18 +17,20 @@ export function common(a: readonly { id: number }[], b: readonly { id: number }[
 
 const total = (tokens: readonly Token[]): number => tokens.reduce((sum, { score }) => sum + score, 0);
 
+const number = (value: number): string => minus(formatNumber(value));
+
 /** A log-probability below its token. */
-const brief = (score: number): string => (score > -0.005 ? "0" : score.toFixed(2).replace("-", "−"));
+const brief = (score: number): string => (score > -0.005 ? "0" : minus(score.toFixed(2)));
 
 /** One answer: its tokens with their log-probabilities, those that differ marked. */
 function line(title: string, tokens: readonly Token[], from: number, { first, last }: { first: number; last: number }, forced: ReadonlySet<number>): HTMLElement {
   const shown = tokens.slice(from).map((token, index) => {
     const at = from + index, differs = at >= first && at < tokens.length - last, mine = forced.has(at);
-    const text = `${apart(token.piece)}: log p ${formatNumber(token.score)}${mine ? ", forced" : ""}${differs ? ", differs" : ""}`;
+    const text = `${apart(token.piece)}: log p ${number(token.score)}${mine ? ", forced" : ""}${differs ? ", differs" : ""}`;
     return make("li", { class: `${differs ? "differs" : ""}${mine ? " forced" : ""}`, "data-tip": text, "aria-label": text },
       make("span", { dir: "auto" }, token.piece), make("small", {}, brief(token.score)));
   });
-  const sum = make("span", { class: "total" }, `log p ${formatNumber(total(tokens.slice(from)))}`);
+  const sum = make("span", { class: "total" }, `log p ${number(total(tokens.slice(from)))}`);
   return make("div", { class: "continuation" }, make("p", {}, make("b", {}, title), " ", sum), make("ol", { class: "pieces" }, ...shown));
 }
 
@@ -36,7 +38,7 @@ function line(title: string, tokens: readonly Token[], from: number, { first, la
 export function outcome(before: Answer, after: Answer, titles: [string, string], from = 0, forced: ReadonlySet<number> = new Set()): HTMLElement {
   const both = common(before.tokens, after.tokens), none = new Set<number>();
   const same = both.first === before.tokens.length && both.first === after.tokens.length;
-  const [old, now] = [before, after].map(({ tokens }) => formatNumber(total(tokens.slice(from))));
+  const [old, now] = [before, after].map(({ tokens }) => number(total(tokens.slice(from))));
   const said = !same ? `They differ from token ${both.first + 1} on.` : old === now ? "The answer is the same." : `The tokens are the same. Their log-probability changes from ${old} to ${now}.`;
   return make("div", { class: "outcome" }, line(titles[0], before.tokens, from, both, none), line(titles[1], after.tokens, from, both, forced), make("p", { class: "quiet" }, said));
 }

@@ -100,18 +100,17 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
   const look = make("div", { class: full ? "card look" : "look" }, heading, ...at("main").map((one) => one.root), ...below);
   const panels = make("div", { class: "card side" }, side.list, ...at("side").map((one) => one.root));
   const columns = make("div", { class: "columns" }, look, panels);
-  const trouble = make("p", { class: "trouble", role: "alert", hidden: true });
   if (full && keys && controls) {
-    root.replaceChildren(...at("top").map((one) => one.root), trouble, main.list, controls.element, columns, announcer.element, make("div", { class: "quiet help" }, keys.help));
+    root.replaceChildren(...at("top").map((one) => one.root), main.list, controls.element, columns, announcer.element, make("div", { class: "quiet help" }, keys.help));
   } else root.replaceChildren(look, announcer.element);
 
   /** Shows those of a column that have anything to show, and the chosen one of them. */
-  const column = (list: Tabs, place: "main" | "side", chosen: string, state: State): boolean => {
+  const column = (list: Tabs, place: "main" | "side", chosen: string, state: State): View | undefined => {
     const there = at(place).filter(({ view }) => view.available(context));
     const one = there.find(({ view }) => view.name === chosen) ?? there[0];
     list.update(there.map(({ view }) => view.name), one?.view.name ?? "");
     one?.show(state);
-    return one !== undefined;
+    return one?.view;
   };
   const update = (state: State): void => {
     const now = shown(), changed = label.textContent !== now.label;
@@ -120,14 +119,12 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
     legend.update(now, state, page.vmax !== undefined);
     table.update();
     controls?.update();
-    trouble.hidden = !session.trouble;
-    trouble.textContent = session.trouble;
     if (full && changed) announcer.say("");
     const beside = full && at("side").some(({ view }) => view.available(context));
     root.classList.toggle("wide", beside);
     panels.hidden = !beside;
     if (full) for (const one of at("top")) one.view.available(context) ? one.show(state) : (one.root.hidden = true);
-    column(main, "main", full ? state.view : "matrix", state);
+    legend.element.hidden = column(main, "main", full ? state.view : "matrix", state)?.scaled ?? false;
     if (beside) column(side, "side", state.panel, state);
     if (full && changed) announcer.say(`${now.label}. ${announcer.text}`);
     keys?.write();

@@ -7,7 +7,7 @@ import { share } from "../core/scale.ts";
 import { at, describe, hottest, isMasked, type Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
 import { tell } from "../core/tip.ts";
-import { type Context, goStep, type View } from "./view.ts";
+import { chooseCell, type Context, goStep, type View } from "./view.ts";
 
 const SHADES = 255; // a cell is drawn again only if another of so many shades is its own
 const NAMED = 4096; // up to this many cells have their names before they are entered
@@ -30,14 +30,15 @@ class Matrix {
       const spot = this.spot(target);
       if (!spot || !this.shown) return;
       spot.cell.setAttribute("aria-label", describe(this.shown, spot.row, spot.column));
-      this.context.store.set({ row: spot.row, column: spot.column }, "none");
+      this.move(spot.row, spot.column);
     });
     this.table.addEventListener("keydown", (event) => this.key(event));
     this.table.addEventListener("mousedown", (event) => {
       const line = event.target instanceof Element ? event.target.closest<HTMLTableRowElement>("tbody tr") : null;
+      const spot = this.spot(event.target);
+      if (spot && this.context.engine) chooseCell(this.context, spot.row, spot.column, "step");
       if (!line || !this.shown?.stepped) return;
       event.preventDefault(); // a click selects the step; the arrow keys still move between steps
-      const spot = this.spot(event.target);
       if (spot) this.context.store.set({ column: spot.column }, "none");
       goStep(this.context, this.rows[line.sectionRowIndex]);
     });
@@ -131,6 +132,12 @@ class Matrix {
     return { cell, row: this.rows[line.sectionRowIndex], column: this.columns[cell.cellIndex - 1] };
   }
 
+  /** The cursor; the view of one cell follows it. */
+  private move(row: number, column: number): void {
+    if (this.context.engine && this.context.store.state.panel === "cell") chooseCell(this.context, row, column, "step");
+    else this.context.store.set({ row, column }, "none");
+  }
+
   private key(event: KeyboardEvent): void {
     const spot = this.spot(event.target);
     if (!spot || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -140,6 +147,10 @@ class Matrix {
       Home: [i, 0], End: [i, Infinity], PageUp: [i - page, j], PageDown: [i + page, j],
     };
     if (event.key === "Escape") spot.cell.blur();
+    else if (event.key === "Enter" && this.context.engine) {
+      chooseCell(this.context, spot.row, spot.column, "step");
+      this.context.store.set({ panel: "cell" });
+    }
     else if (event.key in moves) {
       const [row, column] = moves[event.key];
       const inside = (place: number, all: number[]): number => all[Math.max(0, Math.min(all.length - 1, place))];

@@ -6,9 +6,10 @@ import { share } from "../core/scale.ts";
 import { at, describe, hottest, isMasked, type Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
 import { tell } from "../core/tip.ts";
+import { LargeMatrix } from "./large.ts";
 import { type Context, goStep, type View } from "./view.ts";
 
-const NAMED = 4096; // up to this many cells have their names before they are entered
+const MOST = 4096; // cells of a table; more are on a canvas
 
 class Matrix {
   readonly table = make("table", { class: "matrix", role: "grid", "aria-label": "Attention weights" });
@@ -26,7 +27,6 @@ class Matrix {
     this.table.addEventListener("focusin", ({ target }) => {
       const spot = this.spot(target);
       if (!spot || !this.shown) return;
-      spot.cell.setAttribute("aria-label", describe(this.shown, spot.row, spot.column));
       this.context.store.set({ row: spot.row, column: spot.column }, "none");
     });
     this.table.addEventListener("keydown", (event) => this.key(event));
@@ -80,13 +80,12 @@ class Matrix {
   }
 
   private paint(shown: Shown): void {
-    const across = this.columns.length, eager = this.cells.length <= NAMED;
+    const across = this.columns.length;
     this.cells.forEach((cell, place) => {
       const i = this.rows[Math.floor(place / across)], j = this.columns[place % across];
       cell.className = isMasked(shown, i, j) ? "masked" : "";
       cell.style.setProperty("--share", String(share(at(shown, i, j), shown.vmax)));
-      if (eager) cell.setAttribute("aria-label", describe(shown, i, j));
-      else cell.removeAttribute("aria-label");
+      cell.setAttribute("aria-label", describe(shown, i, j));
     });
   }
 
@@ -150,8 +149,13 @@ export const matrix: View = {
   place: "main",
   available: () => true,
   mount(root, context) {
-    const drawing = new Matrix(context);
-    root.append(drawing.box);
-    return (state) => drawing.update(state);
+    const table = new Matrix(context), large = new LargeMatrix(context);
+    root.append(table.box, large.box);
+    return (state) => {
+      const shown = context.shown(), many = shown.part.rows.length * shown.part.columns.length > MOST;
+      [table.box.hidden, large.box.hidden] = [many, !many];
+      if (many) large.update(shown, state);
+      else table.update(state);
+    };
   },
 };

@@ -15,8 +15,18 @@ import type { Part } from "../data.ts";
 import type { Context, View } from "./view.ts";
 
 const SMALLEST = 36, LARGEST = 88; // pixels of a thumbnail
-const ROOM = 640; // of the grid
+const AROUND = 12; // its border and the space to the next one
+const BETWEEN = 28; // the grid and the large picture
 const LONE = 6; // heads in a row, where each layer has one
+
+/** The sizes in pixels: of a thumbnail, of the room for the large picture, which stands beside the grid if it can, and of both. */
+interface Sizes {
+  columns: number;
+  side: number;
+  beside: boolean;
+  room: number;
+  width: number;
+}
 
 interface Cell {
   place: HeadPlace;
@@ -36,9 +46,9 @@ class HeadGrid {
   private readonly heats = ["Weights of the head", "Weights of the second head", "Difference"].map((label) => new Heat(label, () => undefined));
   private readonly captions = this.heats.map(() => make("figcaption", {}));
   private readonly peek = make("div", { class: "peek" }, this.about, this.pictures);
-  private readonly body = make("div", { class: "pair" }, this.box, this.peek);
+  private readonly body = make("div", { class: "pair" }, this.peek, this.box);
   private cells: Cell[] = [];
-  private columns = 1;
+  private sizes: Sizes = { columns: 1, side: SMALLEST, beside: true, room: 0, width: 0 };
   private built = "";
   private part: Part | null = null;
   private near: HeadPlace | null = null;
@@ -67,7 +77,8 @@ class HeadGrid {
 
   update(state: State): void {
     const { part } = this.context.shown(), order = orderOf(part, state.more["grid.sort"]);
-    const built = `${order} ${this.thumbnail(part)}`;
+    this.sizes = this.measure(part);
+    const built = `${order} ${JSON.stringify(this.sizes)}`;
     if (part !== this.part || built !== this.built) this.build(part, order, built);
     this.mark(state);
     this.peekAt(state);
@@ -76,7 +87,7 @@ class HeadGrid {
   /** The second head of the comparison. */
   private second({ more }: State): HeadPlace | null {
     const part = this.context.shown().part;
-    return heads(part).find((place) => headName(part, place) === more["grid.with"]) ?? null;
+    return heads(part).find((place) => headName(part, place) === more["grid.with"] && !same(place, this.chosen)) ?? null;
   }
 
   private get chosen(): HeadPlace | null {
@@ -92,11 +103,12 @@ class HeadGrid {
     this.context.store.set({ more });
   }
 
-  private thumbnail(part: Part): number {
-    const most = Math.max(...part.layers.map((layer) => layer.heads.length));
-    this.columns = most > 1 ? most : Math.min(LONE, part.layers.length);
-    const room = Math.min(ROOM, this.root.closest(".wide") ? this.root.clientWidth : innerWidth - 90);
-    return Math.max(SMALLEST, Math.min(LARGEST, Math.floor(room / this.columns) - 10));
+  private measure(part: Part): Sizes {
+    const most = Math.max(...part.layers.map((layer) => layer.heads.length)), columns = most > 1 ? most : Math.min(LONE, part.layers.length);
+    const width = this.root.closest(".wide") ? this.root.clientWidth : Math.min(1150, innerWidth - 100);
+    const beside = columns * (SMALLEST + AROUND) <= 0.56 * width, own = beside ? 0.56 * width : width;
+    const side = Math.max(SMALLEST, Math.min(LARGEST, Math.floor(own / columns) - AROUND));
+    return { columns, side, beside, width, room: beside ? width - columns * (side + AROUND) - BETWEEN : width };
   }
 
   private build(part: Part, order: Order, built: string): void {
@@ -109,12 +121,14 @@ class HeadGrid {
       return old ?? this.cell(place);
     });
     [this.part, this.built] = [part, built];
-    this.root.style.setProperty("--thumbnail", `${this.thumbnail(part)}px`);
+    this.root.style.setProperty("--letters", String(Math.max(...this.cells.map(({ place }) => headName(part, place).length))));
+    this.root.style.setProperty("--thumbnail", `${this.sizes.side}px`);
+    this.body.classList.toggle("beside", this.sizes.beside);
     const lines: HTMLElement[] = [];
     this.cells.forEach((cell, at) => {
       this.paint(cell);
       this.name(part, cell, order);
-      if (at % this.columns === 0) lines.push(make("div", { role: "row" }));
+      if (at % this.sizes.columns === 0) lines.push(make("div", { role: "row" }));
       lines[lines.length - 1].append(cell.element);
     });
     this.grid.replaceChildren(...lines);
@@ -131,7 +145,7 @@ class HeadGrid {
     const { part } = this;
     if (!part) return;
     const layer = part.layers[place.layer];
-    paintThumbnail(canvas, grids(part, layer)[place.head], maskOf(part, [layer]), part.columns.length, this.thumbnail(part));
+    paintThumbnail(canvas, grids(part, layer)[place.head], maskOf(part, [layer]), part.columns.length, this.sizes.side);
   }
 
   /** Writes the name of a head, and the score by which the heads are sorted. */
@@ -202,9 +216,9 @@ class HeadGrid {
 
   /** The side of a cell, so that so many pictures fit beside each other. */
   private side(part: Part, pictures: number): number {
-    const width = (pictures === 1 ? 380 : 300) - Math.min(200, 12 + 8 * part.widest.rows);
-    const room = Math.min(width, innerWidth - 110), most = Math.max(part.rows.length, part.columns.length, 1);
-    return Math.max(1, Math.min(pictures === 1 ? 30 : 24, room / most >= 2 ? Math.floor(room / most) : 1));
+    const { room, width } = this.sizes, each = pictures === 1 ? Math.min(460, room) : Math.min(width, Math.max(250, width / 3 - 24));
+    const cell = (each - Math.min(200, 12 + 8 * part.widest.rows)) / Math.max(part.rows.length, part.columns.length, 1);
+    return Math.max(1, Math.min(30, Math.floor(cell)));
   }
 
   private at(target: EventTarget | null): HeadPlace | null {
@@ -235,7 +249,7 @@ class HeadGrid {
   }
 
   private key(event: KeyboardEvent): void {
-    const now = this.cells.findIndex(({ element }) => element === event.target), { columns, cells } = this;
+    const now = this.cells.findIndex(({ element }) => element === event.target), { cells, sizes: { columns } } = this;
     if (now < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
     const line = now - (now % columns), last = cells.length - 1;
     const moves: Record<string, number> = {

@@ -199,3 +199,11 @@ def test_metrics_of_weights_compare_tables_with_links() -> None:
     assert METRICS["aer"].compute(weights, links) == pytest.approx(0.5)
     for name in ("alignment", "chance"):
         assert METRICS[name].compute(weights, [frozenset()]) is None
+
+
+def test_an_axis_of_a_metric_has_the_ends_of_its_range() -> None:
+    """Of shares and correlations 0 and 1; of BLEU 0; those of losses follow from the values."""
+    ends = {name: metric.ends for name, metric in METRICS.items()}
+    assert ends["exact"] == ends["alignment"] == ends["accuracy"] == ends["pearson"] == ends["matthews"] == (0.0, 1.0)
+    assert ends["bleu"] == ends["chrf"] == (0.0, None)
+    assert ends["loss"] == ends["perplexity"] == ends["mse"] == (None, None)

@@ -19,6 +19,7 @@ from regard.models import BertConfig, ModelConfig, Seq2SeqConfig, TransformerCon
 from regard.readers import Hard, edit
 from regard.recording import attentions, intercepted, record, watch
 from regard.scores import Dot
+from regard.taps import visible_keys
 from regard.verbs.loaded import Loaded
 
 SEQ = {"source_vocab": 12, "target_vocab": 12, "width": 8, "embed": 6, "dropout": 0.0}
@@ -258,3 +259,28 @@ def test_a_model_with_a_reader_has_no_fast_decoder() -> None:
     module.decoder.blocks[0].cross.read.reader = Hard()
     assert model.decoder is module
     assert [_fusable(block) for block in module.decoder.blocks] == [False, True]
+
+
+def test_an_edit_knows_which_keys_the_mask_allows() -> None:
+    """Also a key whose weight is 0: no logit of a softmax in float32 is 200 below another one and keeps a weight."""
+    attention, seen = Attention(Dot()), list[Tensor | None]()
+    states = torch.tensor([[[200.0], [0.0], [1.0]]])
+
+    def shown(weights: Tensor) -> Tensor:
+        seen.append(visible_keys())
+        return weights
+
+    model = nn.ModuleDict({"attention": attention})
+    with edit(model, {"*": shown}):
+        look = attention.look(torch.ones(1, 3, 1), attention.memory(states), Mask(causal=True))
+        attention(torch.ones(1, 3, 1), attention.memory(states))
+        floats = Mask(bias=torch.zeros(3, 3).masked_fill(torch.eye(3) > 0, -torch.inf))
+        attention(torch.ones(1, 3, 1), attention.memory(states), floats)
+    causal, everything, biased = seen
+    assert causal is not None
+    assert causal.expand(1, 3, 3)[0].equal(torch.ones(3, 3).tril().bool())
+    assert look.weights[0, 2, 1] == 0
+    assert everything is None
+    assert biased is not None
+    assert biased.equal(torch.eye(3) == 0)
+    assert visible_keys() is None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from regard.training.run import Run
     from regard.verbs import (
         Loaded,
+        ablate,
         align,
         answer,
         caption,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         generate_stream,
         load,
         look,
+        rank_heads,
         score,
         translate,
         view,
@@ -74,8 +76,8 @@ MODULES = {
     "regard.training": ("train",),
     "regard.training.run": ("Run",),
     "regard.verbs": (
-        *("Loaded", "align", "answer", "caption", "classify", "embed", "export", "fill", "generate"),
-        *("load", "look", "score", "generate_stream", "translate", "view"),
+        *("Loaded", "ablate", "align", "answer", "caption", "classify", "embed", "export", "fill", "generate"),
+        *("load", "look", "rank_heads", "score", "generate_stream", "translate", "view"),
     ),
     "regard.render": ("AttentionView",),
 }
@@ -83,13 +85,13 @@ HOMES = {name: home for home, names in MODULES.items() for name in names}
 
 # fmt: off
 __all__ = [
-    "CAUSAL", "EVERYTHING", "MODELS", "RECIPES", "SCORES", "SIZES", "Additive", "Attention", "AttentionView",
-    "Calls", "Corpus", "Cosine", "Dot", "General", "Hypotheses", "LabelledText", "Loaded", "Location", "Look",
-    "Mask", "Memory", "MultiHead", "Pair", "Penalty", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot",
-    "Score", "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "answer", "attend", "beam",
-    "caption", "classify", "doctor", "edit", "embed", "export", "fill", "generate", "generate_stream", "greedy",
-    "load", "look", "pharaoh", "record", "score", "scores", "stream", "train", "train_tokenizer", "translate",
-    "view", "watch", "weights",
+    "CAUSAL", "EVERYTHING", "MODELS", "RECIPES", "SCORES", "SIZES", "Additive", "Attention", "AttentionView", "Calls",
+    "Corpus", "Cosine", "Dot", "General", "Hypotheses", "LabelledText", "Loaded", "Location", "Look", "Mask", "Memory",
+    "MultiHead", "Pair", "Penalty", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot", "Score", "Tape",
+    "Text", "Tokenizer", "UserError", "XLRelative", "ablate", "aer", "align", "answer", "attend", "beam", "caption",
+    "classify", "doctor", "edit", "embed", "export", "fill", "generate", "generate_stream", "greedy", "load", "look",
+    "pharaoh", "rank_heads", "record", "score", "scores", "stream", "train", "train_tokenizer", "translate", "view",
+    "watch", "weights",
 ]
 # fmt: on
 

@@ -19,6 +19,7 @@ from regard.taps import (
     RECORDING,
     new_number,
     number_tensor,
+    read_by,
     record_read_as_it_runs,
     record_weights_as_it_runs,
     tap_of,
@@ -221,10 +222,11 @@ class Attention(nn.Module):
         memory = memory.zero_padding(mask.keys)
         read = soft = self.score.weights(q, memory.keys, mask, *default_positions(q, memory.keys, q_at, k_at))
         if (reader := self.current_reader) is not None:
-            read = reader(soft)
             table = mask.table(*default_positions(q, memory.keys, q_at, k_at), q.dim())
-            if table is not None:  # boolean, or -∞ where a query may not look
-                read = read.masked_fill(~table if table.dtype == torch.bool else table == -math.inf, 0.0)
+            visible = table if table is None or table.dtype == torch.bool else table > -math.inf
+            read = read_by(reader, soft, visible) if INTERCEPTING.open else reader(soft)
+            if visible is not None:
+                read = read.masked_fill(~visible, 0.0)
         if self.watchers and not (INTERCEPTING.open and tap_of(self.number).repeats_watched):
             for watcher in self.watchers:
                 watcher.add(soft, read)

@@ -49,6 +49,14 @@ class Metric:
     format: Format = "digits"
     sums: tuple[str, ...] = ()  # the sums that it needs beside the terms of the loss (`Objective.measures`)
     heads: tuple[str, ...] = ()  # the heads whose predictions it is for; empty: any
+    correlation: bool = False  # at most 1, and negative where it is worse than chance
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Where an axis of its values begins and ends, at least: of a share at 0 and 1. None: the values decide."""
+        if self.correlation or self.format == "percent":
+            return 0.0, 1.0
+        return (0.0 if self.format == "points" else None), None
 
     def show(self, value: float | None, deviation: float | None = None) -> str:
         """The value as people read it, and its standard deviation over several runs if it is given."""
@@ -437,7 +445,7 @@ METRICS: dict[str, Metric] = {
         )
         for name, average in (("micro", micro_average), ("macro", macro_average), ("weighted", weighted_average))
     },
-    "matthews": Metric("Matthews correlation", "predictions", matthews, heads=("class",)),
+    "matthews": Metric("Matthews correlation", "predictions", matthews, heads=("class",), correlation=True),
     **{
         f"entity_{name.lower()}": Metric(
             f"entity {name}", "tags", _entity_score(place), format="percent", heads=("tag",)
@@ -454,8 +462,8 @@ METRICS: dict[str, Metric] = {
         )
         for name, title, score in (("em", "exact answers", exact), ("answer_f1", "answer F1", word_f1))
     },
-    "pearson": Metric("Pearson", "predictions", pearson, heads=("number", "vector")),
-    "spearman": Metric("Spearman", "predictions", spearman, heads=("number", "vector")),
+    "pearson": Metric("Pearson", "predictions", pearson, heads=("number", "vector"), correlation=True),
+    "spearman": Metric("Spearman", "predictions", spearman, heads=("number", "vector"), correlation=True),
     "exact": Metric("exact match", "answers", exact_match, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, format="points"),
     "chrf": Metric("chrF", "answers", chrf, format="points"),
@@ -463,7 +471,7 @@ METRICS: dict[str, Metric] = {
         f"rouge{name}": Metric(f"ROUGE-{name}", "answers", rouge(order), format="percent")
         for name, order in (("1", 1), ("2", 2), ("L", 0))
     },
-    "text_spearman": Metric("Spearman, of text", "answers", text_spearman),
+    "text_spearman": Metric("Spearman, of text", "answers", text_spearman, correlation=True),
     "word_error": Metric("word error", "answers", word_error, lower_is_better=True, format="percent"),
     "phoneme_error": Metric("phoneme error", "answers", phoneme_error, lower_is_better=True, format="percent"),
     "alignment": Metric("alignment", "weights", _alignment, format="percent"),

@@ -173,6 +173,29 @@ def number_tensor(number: int) -> Tensor:
         return from_dlpack(np.array(number))
 
 
+# --- edits -----------------------------------------------------------------------------------------------------------
+
+
+_VISIBLE: ContextVar[Tensor | None] = ContextVar("visible", default=None)
+
+
+def read_by(reader: Callable[[Tensor], Tensor], weights: Tensor, visible: Tensor | None) -> Tensor:
+    """What a reader returns for weights; meanwhile `visible_keys` says which keys the mask of this read allows."""
+    token = _VISIBLE.set(visible)
+    try:
+        return reader(weights)
+    finally:
+        _VISIBLE.reset(token)
+
+
+def visible_keys() -> Tensor | None:
+    """In the function of an edit: True at the keys that a query may look at; the shape broadcasts to the weights.
+
+    None: all. A visible key may have the weight 0, if a softmax gives it less than the smallest number.
+    """
+    return _VISIBLE.get()
+
+
 # --- forks --------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from regard.render import AttentionView, Frame, ImageView, Layer
 from regard.render.html import report_html
 from regard.render.image_view import images_html
 from regard.render.view_data import Unknown
-from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, LineGallery, Table
+from regard.report.sections import Curve, Folded, Gallery, Heatmap, Heatmaps, Line, LineGallery, Pre, Table
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -212,7 +212,7 @@ def test_a_phone_and_forced_colours(opened: Any) -> None:
         if page.locator("svg.regard text").count():
             upright = page.locator("svg.regard text:not([transform])")
             assert upright.evaluate_all(sizes) >= 9.99
-            assert page.locator(".scroll:has(table)").evaluate("one => one.scrollWidth > one.clientWidth")
+            assert page.locator(".scroll:has(table.report)").evaluate("one => one.scrollWidth > one.clientWidth")
     page = opened(translator().html(), forced=True)
     assert page.evaluate("matchMedia('(forced-colors: active)').matches")
     colours = page.locator(".matrix td[role=gridcell]").evaluate_all(
@@ -287,3 +287,30 @@ def test_images_keep_their_shape_on_a_desk_and_on_a_phone(opened: Any) -> None:
         assert shades(page, 1)[1] == 0
     tall = opened(captioned(["a"], height=2000, width=1).html())
     assert sizes(tall, "img") == [(420, 840)]
+
+
+def test_only_a_really_wide_matrix_of_a_report_scrolls(opened: Any) -> None:
+    letters, words, wide = list("fredag 5 mars 1985"), ["sentence"] * 18, ["x"] * 90
+    galleries = [
+        Gallery(
+            "", [AttentionView(name, ["generate"], columns, [Layer("l", soft(1, 1, len(columns)))]) for name in "ab"]
+        )
+        for columns in (letters, words, wide)
+    ]
+    page = opened(report_html("Report", galleries), width=1300)
+    places = page.locator("figure").evaluate_all("all => all.map((one) => one.offsetTop)")
+    assert places[0] == places[1]  # two share a row
+    for width in (1300, 1180, 1000, 820):
+        page.set_viewport_size({"width": width, "height": 800})
+        scrolls = "all => all.map((one) => one.scrollWidth > one.clientWidth)"
+        found = page.locator(".gallery .scroll").evaluate_all(scrolls)
+        assert found[:4] == [False] * 4, width
+    assert found[4:] == [True, True]
+
+
+def test_a_fold_opens_by_the_keyboard(opened: Any) -> None:
+    page = opened(report_html("Report", [Folded("Settings", "model=gpt", [Pre("a=1")])]), width=390)
+    assert page.locator("pre").is_hidden()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.locator("pre").is_visible()

@@ -132,8 +132,10 @@ def test_the_filters_of_a_text_and_of_a_file(regard: Regard, runs: Path, tmp_pat
         said = regard("look", runs / name, "a fine day")
         assert said.code == 0
         assert "The n-gram that won each filter" in said.out
+        assert "\nPredicted " in said.out
     found = json.loads(regard("look", runs / "rate", "a fine day", "--json").out)
     assert (found["output"], len(found["winners"]), len(found["features"])) == ("the number", 12, 3)
+    assert found["answer"].keys() == {"number"}
     assert regard("look", runs / "classify", "a fine day", "-o", "look.html").code == 0
     assert "<h2>Filters and tokens" in (tmp_path / "look.html").read_text(encoding="utf-8")
     assert regard("look", runs / "classify", "a fine day", "-o", "look.svg").code == 0

@@ -34,6 +34,13 @@ def test_a_ladder_is_fair_and_resumes(regard: Regard, tiny: list[str], pairs: Pa
     assert all(row["loss"]["sd"] is None for row in ladder["rows"])
     page = Path("lad/ladder.html").read_text(encoding="utf-8")
     assert "The ladder" in page
+    seen = {cell["cell"]: cell["attention"] for cell in ladder["cells"]}
+    assert [name for name, one in seen.items() if one is None] == ["no attention"]
+    axes = {(tuple(one["rows"]), tuple(one["columns"])) for one in seen.values() if one}
+    assert len(axes) == 1  # one example for all rungs
+    pictures = page.partition("<h2>Attention over an example of ")[2].partition("</section>")[0]
+    assert re.findall(r"<figcaption[^>]*><bdi>([^<]*)", pictures) == list(seen)
+    assert pictures.count(">no attention</text>") == 1
     level = re.search(r"each of the (\d+) tokens the same probability has loss ([\d.]+), perplexity (\d+)", page)
     assert level is not None
     assert (level[2], level[3]) == (f"{math.log(int(level[1])):.3f}", level[1])

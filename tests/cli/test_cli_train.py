@@ -35,7 +35,7 @@ def test_a_run_from_start_to_next_steps(regard: Regard, tiny: list[str]) -> None
     shown = page.partition("What is shown")[2].partition("</section>")[0]
     assert "a translator, Seq2Seq with" in shown
     assert "runs/translate, recipe translate, step" in shown
-    assert "docs/training.md</a>" in shown
+    assert "docs/training.md" in shown
     assert re.search(r"Chance: a model that gives each of the \d+ tokens the same probability has loss \d", page)
     words = page.partition("<h2>Words</h2>")[2]
     assert all(WORDS[word] in words for word in ("loss", "chance", "attention", "cross-attention"))

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from regard import UserError, load
+from regard import UserError, load, look
 from regard.cli import main
 from regard.pretrained.hub import resolve_hub_path
+from untrained import save_untrained
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
@@ -47,6 +48,17 @@ def test_load_takes_a_name_too(requested: dict[str, Any]) -> None:
         load("hf:someone/small", download=True, allow_pickle=True)
     assert not requested["local_files_only"]
     assert "pytorch_model.bin" in requested["allow_patterns"]
+
+
+def test_a_page_has_the_name_of_the_hub_and_not_the_folder_of_its_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = save_untrained("tag", tmp_path)
+    monkeypatch.setattr("regard.verbs.loaded.resolve_hub_path", lambda *given: run)
+    model = load("hf:someone/small")
+    assert (model.path, model.name) == (run, "hf:someone/small")
+    assert "hf:someone/small" in model.about
+    assert str(tmp_path) not in look(model, "a c").html()
 
 
 @pytest.mark.parametrize(

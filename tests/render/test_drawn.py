@@ -133,7 +133,7 @@ def printed(shown: RenderableType, width: int) -> str:
 
 
 def page() -> str:
-    found = re.search(r"<main.*</main>", report_html("a → <b>", REPORT, "../docs"), re.DOTALL)
+    found = re.search(r"<main.*</main>", report_html("a → <b>", REPORT), re.DOTALL)
     assert found
     return found[0]
 
@@ -167,8 +167,8 @@ DRAWN: dict[str, Callable[[], str]] = {
 
 
 def drawing(name: str) -> str:
-    """The picture without its style sheet, one element per line."""
-    drawn = re.sub(r"<style>.*?</style>", "<style/>", DRAWN[name](), flags=re.DOTALL).rstrip()
+    """The picture without its style sheet and script, one element per line."""
+    drawn = re.sub(r"<(style|script)>.*?</\1>", r"<\1/>", DRAWN[name](), flags=re.DOTALL).rstrip()
     return (
         drawn if name == "terminal" else re.sub(r"(?<=>)(?=<(?:td|th|text|rect|path|circle|svg|figure)\b)", "\n", drawn)
     )

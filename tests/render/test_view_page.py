@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.text import Text
 
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
 from regard.render.formatting import asset
-from regard.render.view_data import Unknown
+from regard.render.view_data import Answer, Unknown
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -208,12 +210,15 @@ def test_a_page_explains_how_to_read_it_and_names_pages_that_exist():
     assert all((Path(__file__).parents[2] / one).is_file() for one in named)
 
 
-def test_a_saved_page_links_to_the_documentation(tmp_path):
-    path = AttentionView("t", ["a"], ["b"], [Layer("l", np.ones((1, 1, 1)))]).save(tmp_path / "pages" / "page.html")
-    links = re.findall(r'<a href="([^"]+)">docs/', path.read_text(encoding="utf-8"))
-    assert [(path.parent / link).resolve() for link in links] == [
-        Path(__file__).parents[2] / "docs" / name for name in ("recording.md", "attention.md", "interventions.md")
-    ]
+def test_a_page_begins_with_what_the_model_predicts_and_links_to_no_disk():
+    answer = Answer("Predicted class: <good>, probability 0.934.", {"label": "<good>"})
+    view = AttentionView("t", ["a"], ["b"], [Layer("l", np.ones((1, 1, 1)))], about="The model.", answer=answer)
+    page = view.html()
+    assert '<p class="quiet">Predicted class: &lt;good&gt;, probability 0.934. The model.</p>' in page
+    assert "href=" not in page
+    assert view.only(layer=0).answer is answer
+    for shown in (view, replace(view, layers=[])):
+        assert answer.sentence in "".join(part.plain for part in shown.text().renderables if isinstance(part, Text))
 
 
 def test_an_encoder_with_as_many_rows_as_steps_has_no_steps():

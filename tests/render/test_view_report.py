@@ -1,14 +1,17 @@
 """Reports: all kinds of sections, in order, in one file."""
 
+import math
 import re
 
 import numpy as np
 import pytest
 
+from regard.metrics import METRICS
 from regard.render import AttentionView, Layer
 from regard.render.charts import curve_svg
 from regard.render.html import report_html
-from regard.report.sections import Curve, Gallery, Line, Pre, Table, Text
+from regard.report.figures import metric_curve
+from regard.report.sections import Curve, Folded, Gallery, Line, Pre, Table, Text
 
 
 def cells_of(page: str, row: str) -> list[tuple[str, str]]:
@@ -39,9 +42,10 @@ def test_sections_come_in_order_and_escaped():
         )
     ]
     assert places == sorted(places)
-    assert "a ← x: 1" in page
+    assert "a looks at x: 1" in page
     assert set(re.findall(r"\w+://[^\s\"']*", page)) == {"http://www.w3.org/2000/svg"}
-    assert "<script" not in page
+    assert page.count("<script") == 2  # the data of the picture, and the script that draws it
+    assert "<script" not in report_html("t", [Pre("a")])
 
 
 def test_pictures_of_a_gallery_share_one_colour_scale():
@@ -163,3 +167,55 @@ def test_lines_that_coincide_are_striped() -> None:
     assert [picture.count(f'stroke-dasharray="18 36" stroke-dashoffset="{at}"') for at in (0, -18, -36)] == [1, 1, 1]
     assert picture.count("<title>a · c · d: 0, 0</title>") == 3
     assert picture.count("<title>b: 0, 0</title>") == 1
+
+
+def levels_of(picture: str) -> list[str]:
+    """The labels beside the y axis, from the lowest."""
+    return re.findall(r'class="quiet end" x="74" y="[^"]*">([^<]*)', picture)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "levels"),
+    [
+        ("alignment", [0.960, 0.970], ["0", "0.2", "0.4", "0.6", "0.8", "1"]),  # a small change looks small
+        ("exact", [0.0, 0.0], ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        ("pearson", [-0.3, 0.9], ["-0.5", "0", "0.5", "1"]),
+        ("word_error", [0.5, 1.4], ["0", "0.5", "1", "1.5"]),  # no point is left out
+        ("bleu", [31.0, 38.0], ["0", "10", "20", "30", "40"]),
+        ("loss", [0.0, 0.0], ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]),
+        ("loss", [2.31, 2.38], ["2.3", "2.32", "2.34", "2.36", "2.38"]),
+        ("loss", [4.5, 0.02], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5"]),  # decades
+    ],
+)
+def test_an_axis_stays_in_the_range_of_its_metric(metric: str, values: list[float], levels: list[str]) -> None:
+    curve = metric_curve("", "step", METRICS[metric], [Line("a", [1, 2], values)])
+    assert levels_of(curve_svg(curve)) == levels
+
+
+def test_the_bar_of_a_deviation_ends_with_the_axis() -> None:
+    curve = Curve("", "x", "accuracy", [Line("a", [1, 2], [0.95, 0.5], [0.2, 0.1])], ends=(0, 1))
+    picture = curve_svg(curve)
+    assert levels_of(picture)[-1] == "1"
+    top = re.findall(r'class="rule" d="M84 ([\d.]+)H736"', picture)[-1]  # the highest rule
+    assert re.findall(r'd="M84\.0 [\d.]+V([\d.]+)"', picture) == [top]
+
+
+def test_a_line_without_points_is_not_in_the_legend_and_the_others_keep_their_colours() -> None:
+    lines = [Line("none", [], []), Line("lost", [0, 1], [math.nan, math.nan]), Line("seen", [0, 1], [1, 2])]
+    picture = curve_svg(Curve("", "x", "y", lines))
+    assert re.findall(r">(none|lost|seen)<", picture) == ["seen"]
+    assert re.findall(r'<path class="line (s\d)" d="M[^"]*h26"', picture) == ["s2"]
+
+
+def test_a_page_folds_sections_and_the_rows_after_the_first() -> None:
+    table = Table("T", ["name", "n"], [[f"row {at}", at] for at in range(5)], "note", first=2)
+    page = report_html("t", [Folded("Settings", "model=<m>", [Pre("a=1"), table])])
+    folded = page.partition("<details><summary>model=&lt;m&gt;</summary>")[2]
+    first, _, rest = folded.partition("<details><summary>3 more rows</summary>")
+    assert [name for name in ("a=1", "<h3>T</h3>", ">row 0<", ">row 1<", ">row 2<") if name in first] == [
+        *("a=1", "<h3>T</h3>", ">row 0<", ">row 1<")
+    ]
+    assert re.findall(r">(row \d)<", rest) == ["row 2", "row 3", "row 4"]
+    assert rest.count("<th ") == 2  # the columns are named again
+    whole = report_html("t", [Table("T", ["n"], [[1]], first=1)])
+    assert "<details>" not in whole

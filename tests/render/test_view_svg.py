@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.render import AttentionView, Layer
-from regard.render.charts import Axis, curve_svg
+from regard.render.axes import Axis
+from regard.render.charts import curve_svg
 from regard.render.view_data import Unknown
 from regard.report.sections import Curve, Line
 
@@ -26,10 +27,10 @@ def test_every_cell_has_its_weight_as_tooltip_and_opacity():
     view = AttentionView("dates", ["2", "1"], ["é", " "], [Layer("cross", weights)])
     found = cells(view.svg())
     assert [cell.find(f"{SVG}title").text for cell in found] == [
-        "2 ← é: 0.123457",
-        "2 ← ␣: 0.876543",
-        "1 ← é: 1",
-        "1 ← ␣: 0",
+        "2 looks at é: 0.123457",
+        "2 looks at ␣: 0.876543",
+        "1 looks at é: 1",
+        "1 looks at ␣: 0",
     ]
     assert [float(cell.get("fill-opacity")) for cell in found] == [0.123, 0.877, 1.0, 0.0]
     assert view.svg() == view.svg()
@@ -62,7 +63,7 @@ def test_any_text_gives_well_formed_xml(title, rows, columns):
 
 def test_nan_has_a_tooltip_and_no_colour():
     cell = cells(AttentionView("", ["a"], ["x"], [Layer("l", [[[math.nan]]])]).svg())[0]
-    assert (cell.find(f"{SVG}title").text, cell.get("fill-opacity")) == ("a ← x: nan", "0")
+    assert (cell.find(f"{SVG}title").text, cell.get("fill-opacity")) == ("a looks at x: nan", "0")
 
 
 def lines(picture: str) -> dict[str, float]:
@@ -74,13 +75,13 @@ def lines(picture: str) -> dict[str, float]:
 def test_lines_join_queries_and_keys():
     one = np.array([[[0.9, 0.1], [0.01, 0.99]]])
     assert lines(AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", one)]).lines()) == {
-        "a ← x: 0.9": 0.9,
-        "a ← y: 0.1": 0.1,
-        "b ← y: 0.99": 0.99,  # weaker lines are not drawn
+        "a looks at x: 0.9": 0.9,
+        "a looks at y: 0.1": 0.1,
+        "b looks at y: 0.99": 0.99,  # weaker lines are not drawn
     }
     picture = AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", np.concatenate([one, one]))]).lines()
     assert len(lines(picture)) == 6
-    assert "head 1, b ← y: 0.99" in lines(picture)
+    assert "head 1, b looks at y: 0.99" in lines(picture)
     assert all(f'class="line s{head}"' in picture for head in (0, 1))
     assert len(lines(AttentionView("t", ["a"], ["x"], []).lines())) == 0
 
@@ -91,7 +92,7 @@ def test_any_text_is_a_tooltip(text):
         AttentionView("t", [text], ["x"], [Layer("l", np.ones((1, 1, 1)))]),
         AttentionView("t", ["x"], [text], [Layer("l", np.ones((1, 1, 1)))]),
     ):
-        tooltip = f"{view.rows[0]} ← {view.columns[0]}: 1"
+        tooltip = f"{view.rows[0]} looks at {view.columns[0]}: 1"
         assert list(lines(view.lines())) == [tooltip]
         assert [cell.find(f"{SVG}title").text for cell in cells(view.svg())] == [tooltip]
 
@@ -112,7 +113,7 @@ def test_masked_cells_are_hatched_unknown_tokens_ringed_and_scripts_isolated():
     picture = view.svg()
     tooltips = [cell.find(f"{SVG}title").text for cell in cells(picture)]
     assert tooltips[1] == "a may not look at b"
-    assert tooltips[2] == "é (unknown) ← \u2068של\u2069: 0.5"
+    assert tooltips[2] == "é (unknown) looks at \u2068של\u2069: 0.5"
     assert 'class="hatch"' in picture
     assert "may not look</text>" in picture
     assert "<unk>" not in picture

@@ -20,11 +20,11 @@ from regard.objectives import Classification
 from regard.recipes import find_recipe
 from regard.render import AttentionView, Layer
 from regard.report.figures import duration, find_metric, size
-from regard.report.glossary import WORDS, docs_folder, glossary
+from regard.report.glossary import WORDS, glossary
 from regard.report.ladder import Standing
 from regard.report.run import Outcome, curves, run_sections, sample_table, score_table
 from regard.report.samples import PICTURED, Sample, _near_answer, excerpt, excerpts, gapped, samples
-from regard.report.sections import Curve, Gallery, Table, Text, paragraphs
+from regard.report.sections import Curve, Folded, Gallery, Table, Text, paragraphs
 from regard.training.evaluate import Scores
 from regard.training.events import Finished
 from regard.training.ladder.rungs import Published
@@ -50,11 +50,10 @@ def test_sizes_and_metrics_without_a_name() -> None:
     assert (unknown.title, unknown.show(0.123456), unknown.lower_is_better) == ("other", "0.1235", True)
 
 
-def test_words_are_sorted_without_regard_to_case_and_docs_are_relative(tmp_path: Path) -> None:
+def test_words_are_sorted_without_regard_to_case() -> None:
     table = glossary(["width", "BLEU", "alignment", "chance"])
     assert [row[0] for row in table.rows] == ["alignment", "BLEU", "chance", "width"]
     assert table.rows[1][1] == WORDS["BLEU"]
-    assert (tmp_path / "out" / docs_folder(tmp_path / "out" / "page.html") / "glossary.md").resolve().is_file()
     assert paragraphs("a\nb\n\n \n\nc  d\n") == ["a b", "c d"]
 
 
@@ -186,6 +185,30 @@ def test_the_sections_of_a_ladder(tmp_path: Path) -> None:
     assert isinstance(differ, Table)
     names = [row[0] for row in differ.rows]
     assert names == ["plan.rate", "model.layers"]  # the plan's first
+    folded = sections[5]
+    assert isinstance(folded, Folded)
+    assert folded.summary == "model=transformer with 1,234 parameters · data=multi30k · 20 steps"
+
+
+def test_a_ladder_shows_the_attention_of_each_rung_over_one_example() -> None:
+    """A rung without attention has an empty picture; cells of earlier versions have none, and no picture."""
+    seen = {"source": "3 mai", "target": "05", "part": "cross", "label": "cross · layer 1", "rows": ["0", "5"]}
+    seen |= {"columns": ["3", "mai"], "weights": [[0.75, 0.25], [0.0, 1.0]]}
+    found = standing()
+    results: dict[str, Any] = {
+        "no attention": [one | {"attention": None} for one in found.results["no attention"]],
+        "full": [one | {"attention": seen} for one in found.results["full"]],
+        "old": found.results["full"],
+    }
+    gallery = replace(found, results=results).sections()[2]
+    assert isinstance(gallery, Gallery)
+    assert gallery.title == "Attention over an example of test: “3 mai”"
+    none, full = (one.matrix() for one in gallery.views)
+    assert (none.title, none.label, none.weights.max()) == ("no attention", "no attention", 0.0)
+    assert (none.rows, none.columns) == (full.rows, full.columns) == (["0", "5"], ["3", "mai"])
+    assert (full.title, full.label, full.part) == ("full", "cross", "cross")
+    np.testing.assert_allclose(full.weights, seen["weights"])
+    assert not any(isinstance(one, Gallery) for one in found.sections())
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -277,7 +300,7 @@ def test_the_sections_of_a_report(tmp_path: Path) -> None:
         ("Table", "Scores: 1,200 examples of test"),
         ("Table", "Samples"),
         ("Gallery", "Attention"),
-        ("Table", "Settings"),
+        ("Folded", "Settings"),
         ("Table", "Words"),
     ]
     assert isinstance(sections[0], Text)
@@ -289,7 +312,10 @@ def test_the_sections_of_a_report(tmp_path: Path) -> None:
     )
     assert isinstance(sections[3], Gallery)
     assert sections[3].views == [view]
-    settings = sections[4]
+    folded = sections[4]
+    assert isinstance(folded, Folded)
+    assert folded.summary == f"model=gpt with 12,345 parameters · data=shakespeare · {first.recipe.plan.steps:,} steps"
+    (settings,) = folded.sections
     assert isinstance(settings, Table)
     assert {row[0]: row[1] for row in settings.rows}["name"] == first.recipe.name
     assert sample_table([Sample("in", "out")]).rows == [("in", "out")]
@@ -319,8 +345,8 @@ def test_the_curves_of_runs_have_a_line_for_each_run_and_skip_what_is_no_number(
         (tmp_path / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, log)), encoding="utf-8")
     found = curves({name: tmp_path / name for name in logs}, ("loss", "bleu", "exact"), METRICS)
     assert [(each.title, each.x_label, each.y_label, each.log_y, each.log_x) for each in found] == [
-        ("Training: loss", "step", "loss", True, False),
-        ("Validation: loss", "step", "loss", True, False),
+        ("Training: loss", "step", "loss", False, False),
+        ("Validation: loss", "step", "loss", False, False),
         ("Validation: BLEU", "step", "BLEU", False, False),
     ]
     assert [[(line.name, line.xs, line.ys) for line in each.lines] for each in found] == [

@@ -17,7 +17,21 @@ from torch import Tensor
 
 import regard
 from kept.answers import among
-from regard import align, answer, caption, classify, embed, fill, generate, generate_stream, look, score, translate
+from regard import (
+    ablate,
+    align,
+    answer,
+    caption,
+    classify,
+    embed,
+    fill,
+    generate,
+    generate_stream,
+    look,
+    rank_heads,
+    score,
+    translate,
+)
 from regard.data.example import Text
 from regard.decode import Penalty
 from regard.recording import record
@@ -109,6 +123,9 @@ CASES: Mapping[str, tuple[str, Callable[[Loaded, int], Any]]] = {
     "look": ("seq2seq", lambda model, n: look(model, text(n), target(n))),
     "look, transformer": ("transformer", lambda model, n: look(model, text(n), target(n))),
     "look, shared layers": ("albert", lambda model, n: look(model, text(n))),
+    "ablate": ("transformer", lambda model, n: ablate(model, text(n), f"L0H{n % 2}")),
+    "ablate, shared layers": ("albert", lambda model, n: ablate(model, masked(n), f"L{n % 2}H0")),
+    "rank_heads": ("gpt", lambda model, n: rank_heads(model, text(n), "uniform")),
     "look_filters": ("kim", lambda model, n: look_filters(model, text(n)).__dict__),
     "strongest_ngrams": ("kim", lambda model, n: strongest_ngrams(model, [text(n), text(n + 8)])),
     "caption": ("scenes", lambda model, n: caption(model, [model.examples()[1][n % 3].image], limit=8)),

@@ -66,8 +66,8 @@ def answers(cases: Sequence[Case], folder: Path) -> list[list[dict[str, Any]]]:
     """What the engine answers to the questions of each case, by one process."""
     requests = []
     for case in cases:
-        found = live(case.model)
-        requests.append({"model": found.data, "weights": found.base64(), "messages": case.messages()})
+        of_page = live(case.model)
+        requests.append({"model": of_page.data, "weights": of_page.base64(), "messages": case.messages()})
     given, taken = folder / "requests.json", folder / "answers.json"
     given.write_text(json.dumps(requests))
     assert NODE is not None

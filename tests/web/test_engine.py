@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
 from engine import NODE, Case, answers, untrained
+
 from regard.data.fields import InputText, LabelField, TargetText
 from regard.data.tokenizers import EOS, train_tokenizer
-from regard.models import RecurrentLmConfig, Seq2SeqConfig, StructuredConfig
+from regard.heads import ClassHeadConfig
+from regard.models import HeadedConfig, RecurrentLmConfig, Seq2SeqConfig, StructuredConfig
 from regard.readers import edit
+from regard.render.formatting import escape_directions
 from regard.render.page import PageData
 from regard.render.view_data import Layer
 from regard.tasks import CLASSIFY, LANGUAGE, TRANSLATE
@@ -37,7 +40,7 @@ def translator(seed: int, tokens: str = "char", **settings: Any) -> Loaded:
     config = Seq2SeqConfig(**{**sizes, **settings})
     model = untrained(config, TRANSLATE, {"source": InputText(source), "target": TargetText(target)}, seed)
     with torch.no_grad():
-        model.module.readout_.bias[EOS] += 2.5  # most answers end before the limit
+        model.module.get_parameter("readout_.bias")[EOS] += 2.5  # most answers end before the limit
     return model
 
 
@@ -119,6 +122,14 @@ def structured_cases() -> list[Case]:
         config = StructuredConfig(vocab=tokenizer.size, labels=3, width=8, embed=5, cell=cell, attention=6, layers=2)
         model = untrained(config, CLASSIFY, {"text": InputText(tokenizer), "label": field}, seed)
         found.append(Case(f"structured {cell}", model, [{"text": text} for text in TEXTS]))
+    bodies = [
+        RecurrentLmConfig(vocab=tokenizer.size, width=8, embed=5),
+        StructuredConfig(vocab=tokenizer.size, labels=3, width=8, embed=5),
+    ]
+    for seed, body in enumerate(bodies):
+        headed = HeadedConfig(body, ClassHeadConfig(labels=3, hidden="relu" if seed else "auto"))
+        model = untrained(headed, CLASSIFY, {"text": InputText(tokenizer), "label": field}, seed)
+        found.append(Case(f"a class of {type(body).__name__}", model, [{"text": text} for text in TEXTS]))
     return found
 
 
@@ -195,7 +206,7 @@ def test_outputs_and_log_probabilities_are_those_of_pytorch(every: dict[str, Ans
 
 def test_the_parts_and_frames_are_those_of_the_page(every: dict[str, Answered]) -> None:
     """Also of beams, given targets, and models without a source."""
-    for case, messages in (*every["seq2seq"], *every["language"], *every["structured"]):
+    for case, messages in (*every["seq2seq"], *every["language"], *every["structured"][:3]):
         for ask, message in zip(case.asks, messages):
             if ask.get("top") != 0:
                 options = {name: ask[name] for name in ("beam", "target") if name in ask}
@@ -233,3 +244,41 @@ def test_classes_and_their_probabilities(every: dict[str, Answered]) -> None:
             assert [answer["text"], answer["tokens"][0]["piece"]] == [expected.label] * 2
             found = {token["piece"]: np.exp(token["score"]) for token in answer["candidates"][0]}
             close([found[name] for name in expected.labels], list(expected.labels.values()), 1e-6)
+
+
+HOSTILE = [
+    "  a  b \n c\td\r\n",
+    "e\u0301 o\u0308\u0323 \u0323\u0308o \u1100\u1161\u11a8 \u212b \ufb01 \u0345\u03b1 \u0344",
+    "👩\u200d👩\u200d👧\u200d👦 🏳\ufe0f\u200d🌈 👍🏽",
+    "\u05e9\u05dc\u05d5\u05dd \u0639\u0644\u064a\u0643\u0645 \u200f\u202eabc\u202c \u2066x",
+    "a\x00b\x07\x1b[31m\x7f\x85\u2028z\x1c",
+    "\u00a0x\u00a0y\u2003z\u3000w\u200bv\ufeff",
+    "ÄÖÜ ẞ İ I ΣΑΣ ΌΣΟΣ ǅ ½ ² Ⅷ ٣٤٥",
+    "日本語 中文字 한국어 ภาษาไทย हिन्दी",
+    "don't I'll we've it's they're'd 's 'S",
+    "<eos> <s> < pad > [MASK] [MASK]a  [MASK]b",
+    "▁a ▁▁ b▁ \ue000\U0010ffff\ufffe",
+    "ab" * 2000 + " " * 100 + "é" * 5000,
+]
+MOST = 512  # the tokens of a text that a page reads
+
+
+def test_tokenizers_give_equal_ids_and_texts(tmp_path: Path) -> None:
+    cases = []
+    for kind in ("char", "word", "word-eos", "word-lower", "bpe", "byte-bpe"):
+        mask = "[MASK]" if kind in ("word", "bpe", "byte-bpe") else None
+        tokenizer = train_tokenizer(kind, [*SOURCES, *HOSTILE[:8]], 400, mask=mask)
+        config = RecurrentLmConfig(vocab=tokenizer.size, cell="rnn", width=2, embed=2, layers=1)
+        model = untrained(config, LANGUAGE, {"text": TargetText(tokenizer)}, 1)
+        texts = [*HOSTILE, "".join(HOSTILE[:3])]
+        cases.append(Case(kind, model, [{"text": text, "top": 1} for text in texts]))
+    for case, messages in zip(cases, answers(cases, tmp_path)):
+        tokenizer = case.model.tokenizer
+        for ask, message in zip(case.asks, messages):
+            ids = tokenizer.encode(ask["text"].strip())[:MOST]
+            wrapped = tokenizer.special_tokens.wrap_target(ids)
+            answer = message["answer"]
+            assert answer["source"]["ids"] == wrapped, (case.name, ask)
+            assert answer["text"] == tokenizer.decode(ids), (case.name, ask)
+            texts = [token["text"] for token in answer["tokens"]]
+            assert texts == [escape_directions(part) for part in tokenizer.parts(wrapped)[1:]], (case.name, ask)

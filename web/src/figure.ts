@@ -3,11 +3,13 @@
 import { Announcer } from "./core/announce.ts";
 import { Controls } from "./core/controls.ts";
 import { make } from "./core/dom.ts";
+import { exportBar } from "./core/exports.ts";
 import { Keys } from "./core/keys.ts";
 import { Session } from "./core/session.ts";
 import { strongest } from "./core/scores.ts";
 import { type Drawn, select, type Shown } from "./core/shown.ts";
 import { type State, Store } from "./core/store.ts";
+import { NumberTable } from "./core/table.ts";
 import { Tabs } from "./core/tabs.ts";
 import { follow, fromHash } from "./core/url.ts";
 import type { PageData } from "./data.ts";
@@ -83,7 +85,9 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
   const store = new Store(full ? fromHash(location.hash, first, page.parts) : first);
   const session = new Session(page, engine, store);
   const shown = memo(session, store, page.vmax);
-  const context: Context = { page, store, session, engine, full, keys, shown, announce: (text) => announcer.say(text) };
+  const gallery = root.closest<HTMLElement>(".gallery"), wide = root.closest(".large") ? 1 : 0.5;
+  const room = Math.min(1000, (gallery?.clientWidth ?? root.clientWidth) * (innerWidth > 760 ? wide : 1) - 64);
+  const context: Context = { page, store, session, engine, full, keys, shown, room, announce: (text) => announcer.say(text) };
 
   const views = VIEWS.map((view) => new Mounted(view, context));
   const at = (place: View["place"]): Mounted[] => views.filter(({ view }) => view.place === place);
@@ -92,8 +96,9 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
   const [main, side] = [tabs("View", "main", "view"), tabs("Panel", "side", "panel")];
   const label = make("span", { class: "label" }), caption = make("small", { class: "caption" }), legend = new Legend();
   const controls = full ? new Controls(context) : null;
-  const heading = make("h2", {}, label, " ", caption);
-  const look = make("div", { class: full ? "card look" : "look" }, ...(full ? [heading] : []), ...at("main").map((one) => one.root), legend.element);
+  const heading = make(full ? "h2" : "p", full ? {} : { class: "quiet about" }, label, " ", caption);
+  const table = new NumberTable(shown), below = [legend.element, ...(full ? [exportBar(context)] : []), table.element];
+  const look = make("div", { class: full ? "card look" : "look" }, heading, ...at("main").map((one) => one.root), ...below);
   const panels = make("div", { class: "card side" }, side.list, ...at("side").map((one) => one.root));
   const columns = make("div", { class: "columns" }, look, panels);
   const trouble = make("p", { class: "trouble", role: "alert", hidden: true });
@@ -114,6 +119,7 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
     label.textContent = now.label;
     caption.textContent = now.part.captions[state.view === "lines" ? 1 : 0];
     legend.update(now, state);
+    table.update();
     controls?.update();
     trouble.hidden = !session.trouble;
     trouble.textContent = session.trouble;

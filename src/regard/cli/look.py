@@ -1,5 +1,6 @@
 """`regard look`: the attention of one text, in the terminal or as a file."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ from regard.cli import options
 from regard.cli.caption import print_captions
 from regard.cli.console import SafeConsole, many, notice
 from regard.cli.lines import UnknownCounter, print_line
+from regard.cli.look_heads import print_ablation, print_ranking
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,6 +40,18 @@ Data = Annotated[
 Top = Annotated[
     int | None, typer.Option(min=1, help="With --data: how many n-grams of each filter are shown. Default: 5.")
 ]
+Off = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--off",
+        metavar="HEAD",
+        help="Switch a head off: L1H2 (layer 1, head 2, from 0), cross:L1H2 …; L1H2=uniform, =one-hot or =3 (all the "
+        "weight on key 3) change it instead. May be given several times.",
+    ),
+]
+RankHeads = Annotated[
+    bool, typer.Option("--rank-heads", help="Switch each head off alone, and rank all by the damage to the answer.")
+]
 
 
 def look(
@@ -53,6 +67,8 @@ def look(
     lines: Lines = False,
     data: Data = None,
     top: Top = None,
+    off: Off = None,
+    rank_heads: RankHeads = False,
     json: options.Json = False,
     long: options.Long = "error",
     *,
@@ -70,6 +86,9 @@ def look(
     maximum. With --data FILE (lines, label<TAB>text, or a table with the column of the texts), a table has the
     strongest n-grams of each filter over all its texts.
 
+    Of a classifier, a model that rates, and a tagger, the prediction is shown too: the class with its probability and
+    those of the next ones, the number, the tag of each word.
+
     A model of pairs (regard train pair or similarity) reads TEXT and SECOND as one text; a model of choices reads a
     context and one choice.
 
@@ -78,12 +97,21 @@ def look(
     that opens offline with all of them, as matrices and as lines: exact numbers on hover, and the arrow keys step
     through decoding (state, weights, context, the likeliest pieces). Cells that the mask hides are hatched.
 
+    --off HEAD answers the text without a head, and compares. Δ log p of a token is the natural logarithm of its
+    probability without the head, minus that with it: 0 is no effect, -0.69 half the probability. Both are computed for
+    the original answer: the target of a translator (its end included), the tokens of a text of a language model, the
+    tokens at the masks of a masked model (without a mask each token, hidden in turn), the class or the tags. Off means
+    weights of 0; uniform, equal weights on all keys that the head may look at; one-hot, all the weight on the key that
+    has the most. With -o the picture is that of the changed model. --rank-heads sorts all heads by the sum of Δ log p.
+
     \b
     Examples:
       regard look runs/dates "3 février 2021"
       regard look runs/dates "3 février 2021" -o look.html
       regard look runs/dates "3 février 2021" --target 2021-02-03 -o look.svg
       regard look runs/multi30k "A dog runs." --part cross --layer 2 --head 0
+      regard look runs/multi30k "A dog runs." --off L2H0 --off encoder:L0H1=uniform
+      regard look runs/multi30k "A dog runs." --rank-heads
       regard look runs/shakespeare "to be or not to be" -o look.html
       regard look runs/scenes scene.png -o look.html
       regard look runs/opinions "not worth the money"
@@ -100,9 +128,10 @@ def look(
     if top is not None and data is None:
         raise UserError(f"--top {top}: is the number of n-grams from --data FILE; add that, or leave it out.")
     model = opening.open(run, long)
+    changed = {"--off": off, "--rank-heads": rank_heads or None}
     chosen = {"--part": part, "--layer": layer, "--head": head, "--lines": lines or None}
     if model.reads_images:
-        _refuse(f"{run}: a captioner has one attention", {**chosen, "--data": data})
+        _refuse(f"{run}: a captioner has one attention", {**chosen, **changed, "--data": data})
         if not text:
             raise UserError(f"{run}: a captioner looks at an image; for example: regard look {run} scene.png")
         print_captions(model, [Path(text)], Search(beam, 1, Penalty(1.0), None), target, out, json)
@@ -111,7 +140,10 @@ def look(
         raise UserError(f"{second!r:.60}: {model.kind} reads one text; leave the second one out.")
     given = text if second is None else (text, second)
     if model.module.config.filter_sizes:
-        _refuse(f"{run}: has filters and no attention", {**chosen, "--target": target, "--beam": beam > 1 or None})
+        _refuse(
+            f"{run}: has filters and no attention",
+            {**chosen, **changed, "--target": target, "--beam": beam > 1 or None},
+        )
         if data is None:
             _look_filters(model, given, out, json)
         elif text or out is not None:
@@ -122,15 +154,31 @@ def look(
     _refuse(f"{run}: {model.kind} without filters over n-grams", {"--data": data})
     if model.source_tokenizer is None:
         _refuse(f"{run}: {model.kind}, which reads the text and searches for none", {"--beam": beam > 1 or None})
-    view = verbs.look(model, given, target, beam, part, layer)
+    view: AttentionView | None = None
+    if rank_heads:
+        wrong = {**chosen, "--off": off, "--out": out, "--target": target, "--beam": beam > 1 or None}
+        _refuse("--rank-heads switches each head off alone, and prints a table", wrong)
+        print_ranking(model, given, json)
+    elif off:
+        _refuse("--off compares answers of the model's own", {"--target": target})
+        if out is None:
+            _refuse("--off prints a comparison; with -o FILE it draws the changed model, too", chosen)
+        print_ablation(model, given, off, beam, json)
+        view = None if out is None else verbs.look_ablated(model, given, off, beam, part, layer)
+    else:
+        view = verbs.look(model, given, target, beam, part, layer)
     unknown = UnknownCounter()
     unknown.count(model.tokenizer, model.tokenizer.encode_batch([f"{text} {second or ''}"]), [1])
     unknown.report()
+    if view is None:
+        return
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
+    if view.origin is not None:
+        view = replace(view, origin=replace(view.origin, run=str(run)))
     if head is not None and view.layers:
         view = view.only(head=head)
-    _show_attention(view, out, lines, json)
+    _show_attention(view, out, lines, json and not off)
 
 
 def _refuse(why: str, given: dict[str, Any]) -> None:
@@ -208,12 +256,12 @@ def _choices(view: "AttentionView") -> str:
 
 def _object(view: "AttentionView") -> dict[str, Any]:
     """The weights by module, and the axes of every part, with the indices of tokens that are not in the vocabulary."""
-    from regard.render.view_data import unknown_indices
+    from regard.render.view_data import Unknown, places_of
 
     axes: dict[str, dict[str, Any]] = {}
     for part, (first, *_) in view.parts.items():
         sides = {"rows": first.rows or (), "columns": first.columns or ()}
-        unknown = {f"unknown_{side}": unknown_indices(pieces) for side, pieces in sides.items()}
+        unknown = {f"unknown_{side}": places_of(Unknown, pieces) for side, pieces in sides.items()}
         axes[part or "all"] = sides | unknown
     return {
         "title": view.title,
@@ -222,4 +270,5 @@ def _object(view: "AttentionView") -> dict[str, Any]:
         "layers": {layer.name: layer.weights for layer in view.layers},
         "parts": {layer.name: layer.part for layer in view.layers},
         "axes": axes,
+        **({"answer": view.answer.numbers} if view.answer else {}),
     }

@@ -97,7 +97,7 @@ def _print_occurrences(model: "Loaded", question: str, text: str, top: int, out:
         raise UserError(f"--out {out}: the page is HTML; end its name in .html.")
     lines = [line.strip() for line in iterate_lines(text) if line.strip()]
     found = occurrence_neighbours(model, question, lines, top)
-    sections = occurrence_sections(found, str(model.path), text)
+    sections = occurrence_sections(found, model.name, text)
     if out is not None:
         save_report(out, f"Occurrences of “{found.query.word}”", sections)
     if json:

@@ -66,7 +66,7 @@ def run(options: BottleneckOptions, report: Report = no_report) -> Result:
     note = f"Chance is {chance:.1%} of the letters. Texts of more than {longest} letters do not occur in training."
     sections: list[Section] = [
         prose(__doc__),
-        Curve("Letters that are right", "letters in the source", "part of the letters", lines),
+        Curve("Letters that are right", "letters in the source", "part of the letters", lines, ends=(0, 1)),
         Table(
             "Letters that are right, %",
             columns,

@@ -43,7 +43,7 @@ from regard.render import AttentionView, Layer
 from regard.report.sections import Gallery, Heatmap, Heatmaps, Section, Table
 from regard.training.prepare import prepare
 from regard.verbs import Loaded, load
-from regard.verbs.filters import strongest_ngrams
+from regard.verbs.filters import SHOWN, strongest_ngrams
 
 READING = """
 A filter of the CNN looks for a colour if its sums have different sizes or signs. With the default options, filters 2
@@ -86,7 +86,7 @@ def run(options: FiltersOptions, report: Report = no_report) -> Result:
                 f"{model.path}: {model.kind} without filters and heads; give runs of model=captioner, kim or gpt."
             )
         for part, numbers, shown in found:
-            data.setdefault(part, []).append({"model": str(model.path), **numbers})
+            data.setdefault(part, []).append({"model": model.name, **numbers})
             sections += shown
     sections = [prose(__doc__), *sections, *([] if options.runs else [reading(READING, options)])]
     return Result("Filters and heads", about, {"seed": options.seed, "steps": options.steps, **data}, sections)
@@ -139,7 +139,7 @@ def kernels(model: Loaded) -> Found | None:
         [f"#{at}", *(f"{value:+.2f}" for value in one), f"{1 - part:.0%}"]
         for at, (one, part) in enumerate(zip(sums.tolist(), flat.tolist()))
     ]
-    title = f"First layer of the CNN of {model.path}: {len(weights)} filters of {height} × {width} pixels"
+    title = f"First layer of the CNN of {model.name}: {len(weights)} filters of {height} × {width} pixels"
     note = (
         "red, green, blue: the sum of the filter's weights for a colour; in a plain area the output grows by it if the "
         "colour is one unit brighter. Edges: the part of the squared weights that is not in the mean weight of each "
@@ -171,20 +171,22 @@ def ngrams(model: Loaded) -> Found | None:
     names = next((each.names for each in model.fields.values() if isinstance(each, LabelField)), ("the number",))
     best = effects.argmax(dim=1).tolist()
     shown = [" · ".join(f"{one.text} ({one.feature:.1f})" for one in ngrams) or "–" for ngrams in found]
+    weights = [each[k] for each, k in zip(effects.tolist(), best)]
     rows = [
-        [f"#{at}", size, names[k], f"{e[k]:+.2f}", text]
-        for at, (size, k, e, text) in enumerate(zip(sizes, best, effects.tolist(), shown))
+        [f"#{at}", sizes[at], names[best[at]], f"{weights[at]:+.2f}", shown[at]]
+        for at in sorted(range(len(sizes)), key=lambda at: -abs(weights[at]))
     ]
     table = Table(
-        f"Filters of {model.path} over n words, with their strongest n-grams",
+        f"Filters of {model.name} over n words, with their strongest n-grams",
         ["filter", "n", "supports", "weight", "n-grams and their outputs"],
         rows,
         f"The n-grams are those of {len(texts)} validation texts. The weight is that of the filter for the class that "
-        "it supports most, minus the mean over the classes.",
+        "it supports most, minus the mean over the classes. The filters with the largest weights come first.",
+        first=SHOWN,
     )
     numbers = [
-        {"size": size, "ngrams": [asdict(one) for one in ngrams], "supports": names[k], "weight": e[k]}
-        for size, ngrams, k, e in zip(sizes, found, best, effects.tolist())
+        {"size": size, "ngrams": [asdict(one) for one in ngrams], "supports": names[k], "weight": weight}
+        for size, ngrams, k, weight in zip(sizes, found, best, weights)
     ]
     return "ngrams", {"filters": numbers}, [table]
 
@@ -199,7 +201,7 @@ def heads(model: Loaded, options: FiltersOptions) -> Found | None:
     one = tokenize(model, text)
     layer = check_index("layer", options.layer, len(one.weights))
     weights = [*one.weights.values()][layer].float()
-    title = f"Layer {layer} of {model.path}: {len(weights)} heads"
+    title = f"Layer {layer} of {model.name}: {len(weights)} heads"
     views = [
         AttentionView(
             f"head {at}", one.pieces, one.pieces, [Layer(f"layer {layer}", head[None].numpy(), kept_heads=(at,))]

@@ -103,12 +103,14 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
                 Line("free: its own tokens before", every, first.free[:length], first.free_spread[:length]),
                 Line(CHANCE, every, chance[:length]),
             ],
+            ends=(0, 1),
         ),
         Curve(
             "Error by position, free",
             "position in the target",
             label,
             [Line(one.name, every, one.free[:length], one.free_spread[:length]) for one in models],
+            ends=(0, 1),
         ),
         Table("Error by position, %: forced", columns, rows("forced")),
         Table(

@@ -282,4 +282,4 @@ def _curve(results: Sequence[RateResult]) -> Curve:
         mean_line(MEASURES[measure].replace("\n", " "), xs, [getattr(one, measure) for one in results])
         for measure in ("accuracy", "following")
     ]
-    return Curve("Masking rates with 80/10/10", "part of the words that is chosen", "accuracy", lines)
+    return Curve("Masking rates with 80/10/10", "part of the words that is chosen", "accuracy", lines, ends=(0, 1))

@@ -86,7 +86,7 @@ def run(options: PositionsOptions, report: Report = no_report) -> Result:
                 Heatmap("binary counter", "position", "bit", counter().T.numpy(), ["8", "4", "2", "1"], side=14),
             ],
         ),
-        Curve("Texts longer than in training", "length of the text", "accuracy, %", lines),
+        Curve("Texts longer than in training", "length of the text", "accuracy, %", lines, ends=(0, 100)),
         Table(
             f"Accuracy after training on lengths up to {trained} (chance: {1 / SYMBOLS:.1%})",
             ["positions", *(f"length\n{length}" for length in lengths)],

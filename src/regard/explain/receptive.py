@@ -111,6 +111,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
                 Line("TCN", [one.distance for one in distances], [one.accuracy for one in distances]),
                 Line("chance", [one.distance for one in distances], [1 / SYMBOLS] * len(distances)),
             ],
+            ends=(0, 1),
         ),
         Table(
             f"Naming the symbol that is a distance back; the field has {field} positions",

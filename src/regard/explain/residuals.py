@@ -118,7 +118,13 @@ def run(options: ResidualsOptions, report: Report = no_report) -> Result:
             )
             for one in networks
         ),
-        Curve("How well a state predicts its position", "input of layer (last: output)", "R² of a linear probe", lines),
+        Curve(
+            "How well a state predicts its position",
+            "input of layer (last: output)",
+            "R² of a linear probe",
+            lines,
+            ends=(0, 1),
+        ),
         Table("The symbol two positions earlier", columns, list(zip(names, *numbers)), f"{chance} {NOTE}"),
         reading(READING, options),
     ]

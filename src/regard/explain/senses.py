@@ -197,7 +197,7 @@ def _measure(model: Loaded, sentences: dict[str, list[Sense]]) -> SenseResult:
         cues[distance] = torch.where(equal, 0.5, (shift @ apart > 0).float()).mean().item()
         # static vectors are not apart
         moved[distance] = (shift.norm(dim=-1) / apart.norm()).mean().item() if apart.norm() else 0.0
-    return SenseResult(str(model.path), accuracy, chance, layers, cues, moved)
+    return SenseResult(model.name, accuracy, chance, layers, cues, moved)
 
 
 def _bank_vectors(model: Loaded, distance: int, cue: tuple[str, str]) -> Tensor:

@@ -174,7 +174,9 @@ def run(options: TransferOptions, report: Report = no_report) -> Result:
     sections: list[Section] = [
         prose(__doc__),
         Table("Accuracy in %, by the number of labels", ["", *map(str, options.labels)], rows, note),
-        Curve("Accuracy against the number of labels", "labelled sentences", "accuracy", lines, log_x=True),
+        Curve(
+            "Accuracy against the number of labels", "labelled sentences", "accuracy", lines, log_x=True, ends=(0, 1)
+        ),
         reading(READING, options),
     ]
     about = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.attention import MultiHead
 from regard.layers.transformer import Block
 from regard.models.facts import Facts
 from regard.recording import attentions, tape_name
@@ -34,8 +35,21 @@ def path_of(name: str) -> str:
     return name.partition("[")[0]
 
 
+def reads_by_part(module: Any) -> dict[str, list[str]]:
+    """The names on a tape of the attentions of each part, from the lowest layer up; first the part shown first."""
+    shared, found = attentions(module), dict[str, list[str]]()
+    for path, part in parts(module).items():
+        turns = shared[path].shared_by
+        found.setdefault(part, []).extend(tape_name(path, turns, turn) for turn in range(turns))
+    return dict(sorted(found.items(), key=lambda item: item[0] != "cross"))
+
+
 def source_reads(module: Any) -> list[str]:
     """The names on a tape of all attentions to the source, from the lowest layer up."""
-    turns = {path: attention.shared_by for path, attention in attentions(module).items()}
-    paths = [path for path, part in parts(module).items() if part == "cross"]
-    return [tape_name(path, turns[path], turn) for path in paths for turn in range(turns[path])]
+    return reads_by_part(module).get("cross", [])
+
+
+def head_counts(module: Any) -> dict[str, int]:
+    """How many heads each attention module has, by its path."""
+    of_read = {id(each.read): each.heads for each in module.modules() if isinstance(each, MultiHead)}
+    return {path: of_read.get(id(attention), 1) for path, attention in attentions(module).items()}

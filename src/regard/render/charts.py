@@ -1,13 +1,12 @@
 """The pictures of a report as SVG: curves and heatmaps, with their numbers on hover, and connections."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from rich.cells import cell_len
 
+from regard.render.axes import Axis, axis_over, format_tick, with_measured_ticks, within
 from regard.render.formatting import Markup, format_number, isolate, tag
 from regard.render.svg import LETTER, MARGIN, box, colour_key, ink, label, svg_element, vertical_label
 from regard.report.sections import Connections, Curve, Heatmap, Scatter
@@ -16,7 +15,6 @@ WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
 DASHES = (None, "7 4", "2 4", "10 4 2 4", "14 8", "9 4 2 4 2 4", "1 8", "5 11")  # lines differ without colour too
 STRIPE = 18  # pixels of a colour where lines coincide
-MAX_TICKS = 10  # of measured points
 SHAPES = (  # of the points of each group, around their place
     "m0-10l2.5 6.6 7 .3-5.5 4.4 1.9 6.8-5.9-3.9-5.9 3.9 1.9-6.8-5.5-4.4 7-.3z",  # a star
     "m0-6l5.5 9.5h-11z",  # a triangle
@@ -28,39 +26,6 @@ Placed = tuple[float, float, float, float]  # a point: x and y in pixels, x and 
 MAX_POINTS = 120  # points per line that show their numbers on hover
 ROW_HEIGHT = 48  # pixels between two rows of connections
 ROW_WIDTH = 860  # pixels for all cells of a row
-BEYOND = 0.05  # how far a value may be beyond the last tick of a y axis, as a part of the step between ticks
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Maps values to pixels, and chooses the ticks, unless they are given."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-    given: Sequence[float] = ()  # the ticks; empty: round numbers
-
-    def at(self, value: float) -> float:
-        low, high, value = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
-        return self.start + (value - low) / (high - low) * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        """Round numbers; on a logarithmic axis, powers of ten and their multiples if at least three are in range."""
-        if self.given:
-            return list(self.given)
-        step = _round_step((self.high - self.low) / 5)
-        even = [k * step for k in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
-        if not self.log:
-            return even
-        decades = math.log10(self.high / self.low)
-        multiples = (1,) if decades > 3 else (1, 2, 5)
-        stride = max(1, math.ceil(decades / 8))
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1, stride)
-        candidates = [multiple * 10.0**power for power in powers for multiple in multiples]
-        found = [tick for tick in candidates if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
-        return found if len(found) > 2 else even
 
 
 def curve_svg(curve: Curve) -> Markup:
@@ -75,12 +40,14 @@ def curve_svg(curve: Curve) -> Markup:
     ]
     points = [point for one in series for point in one if point]
     names = [one.name for one in curve.lines]
-    legend, rows = _legend(names, 52 if curve.title else 28, lambda index, x, y: _path(index, f"M{x:g} {y:g}h26"))
+    drawn = [(at, name) for at, name in enumerate(names) if any(series[at])]
+    legend, rows = _legend(drawn, 52 if curve.title else 28, lambda index, x, y: _path(index, f"M{x:g} {y:g}h26"))
     top = (44 if curve.title else 20) + 20 * rows
-    x_axis = _measured(_axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x), {x for x, _ in points})
+    xs = [x for x, _ in points]
+    x_axis = with_measured_ticks(axis_over(xs, LEFT, WIDTH - RIGHT, curve.log_x), {*xs})
     ends = [y + sign * half for one in curve.lines for y, half in zip(one.ys, one.spread) for sign in (-1, 1)]
     ys = [*(y for _, y in points), *(end for end in ends if _drawable(end, curve.log_y))]
-    y_axis = _axis(ys, HEIGHT - BOTTOM, top + 8, curve.log_y)
+    y_axis = axis_over(within(ys, [y for _, y in points], curve.ends), HEIGHT - BOTTOM, top + 8, curve.log_y)
     body = [
         *([label(curve.title, 20, 30, "heading")] if curve.title else []),
         *legend,
@@ -92,7 +59,7 @@ def curve_svg(curve: Curve) -> Markup:
         body += _series(index, " · ".join(names[at] for at in same), places, same)
         for point, half in zip(places, one.spread):
             if point and half and _drawable(point[3] - half, curve.log_y):
-                low, high = (y_axis.at(point[3] + sign * half) for sign in (-1, 1))
+                low, high = (y_axis.at(y_axis.clamp(point[3] + sign * half)) for sign in (-1, 1))
                 bar = {"class": f"line s{index % 8}", "d": f"M{point[0]:.1f} {low:.1f}V{high:.1f}", "opacity": 0.4}
                 body.append(tag("path", bar))
     return svg_element(WIDTH, HEIGHT, curve.title or f"{curve.y_label} against {curve.x_label}", body)
@@ -101,10 +68,10 @@ def curve_svg(curve: Curve) -> Markup:
 def scatter_svg(section: Scatter) -> Markup:
     """The points of all groups, each with its text on hover; the first group is above the others."""
     names = list(dict.fromkeys(section.groups))
-    legend, rows = _legend(names, 28, lambda index, x, y: _point(index, x + 13, y))
+    legend, rows = _legend([*enumerate(names)], 28, lambda index, x, y: _point(index, x + 13, y))
     top = 28 + 20 * rows
     x_axis, y_axis = (
-        _axis([point[at] for point in section.points], *ends, False, room=0.03)
+        axis_over([point[at] for point in section.points], *ends, False, room=0.03)
         for at, ends in enumerate([(LEFT, WIDTH - RIGHT), (HEIGHT - BOTTOM, top)])
     )
     body = [*legend, *_frame(x_axis, y_axis, section.x_label, section.y_label)]
@@ -119,48 +86,16 @@ def _drawable(value: float, log: bool) -> bool:
     return math.isfinite(value) and (value > 0 or not log)
 
 
-def _round_step(minimum: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is at least ``minimum``."""
-    decade = 10.0 ** math.floor(math.log10(minimum))
-    return next(multiple * decade for multiple in (1, 2, 5, 10) if multiple * decade >= minimum * (1 - 1e-9))
+def _legend(
+    names: Sequence[tuple[int, str]], y: float, sample: Callable[[int, float, float], Markup]
+) -> tuple[list[Markup], int]:
+    """A sample of each line or group, 26 pixels wide, with its name, and the number of rows that they need.
 
-
-def _axis(values: list[float], start: float, end: float, log: bool, room: float = 0.0) -> Axis:
-    """An axis over the range of the values, with `room`, a part of the range, beyond both ends.
-
-    A range of one point is widened; a linear y axis ends at ticks. A value may be a little beyond the last tick: that
-    of accuracies is 1, although the bar of a standard deviation may end at 1.001.
+    `names` has the number of each, which decides its colour.
     """
-    low, high = (min(values), max(values)) if values else (1.0, 10.0)
-    if high - low <= 1e-12 * max(1.0, abs(high)):
-        low, high = (low / 2, high * 2) if log else (low - max(1.0, abs(low)) / 2, high + max(1.0, abs(high)) / 2)
-    low, high = low - room * (high - low), high + room * (high - low)
-    if start > end and not log:
-        step = _round_step((high - low) / 5)
-        low, high = math.floor(low / step + BEYOND) * step, math.ceil(high / step - BEYOND) * step
-    return Axis(low, high, start, end, log)
-
-
-def _measured(axis: Axis, values: Collection[float]) -> Axis:
-    """The axis with a tick at each of the values, if they are a few whole numbers with room for their labels."""
-    ticks = sorted(values)
-    if len(ticks) > MAX_TICKS or not all(float(tick).is_integer() for tick in ticks):
-        return axis
-    halves = [len(_format_tick(tick)) * LETTER / 2 for tick in ticks]
-    ends = [(axis.at(tick) - half, axis.at(tick) + half) for tick, half in zip(ticks, halves)]
-    fits = all(right + 6 < left for (_, right), (left, _) in pairwise(ends))
-    return replace(axis, given=ticks) if fits else axis
-
-
-def _format_tick(value: float) -> str:
-    return f"{value:,.10g}"
-
-
-def _legend(names: Sequence[str], y: float, sample: Callable[[int, float, float], Markup]) -> tuple[list[Markup], int]:
-    """A sample of each line or group, 26 pixels wide, with its name, and the number of rows that they need."""
     parts: list[Markup] = []
     x, row = 20.0, 0
-    for index, name in enumerate(names):
+    for index, name in names:
         length = 36 + cell_len(name) * 6.8 + 18
         if x > 20 and x + length > WIDTH - RIGHT:
             x, row = 20.0, row + 1
@@ -193,12 +128,12 @@ def _frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> Iterator[M
     for tick in y_axis.ticks():
         y = y_axis.at(tick)
         yield tag("path", {"class": "rule", "d": f"M{left:g} {y:.1f}H{right:g}"})
-        yield label(_format_tick(tick), left - 10, y + 4, "quiet end")
+        yield label(format_tick(tick), left - 10, y + 4, "quiet end")
     yield tag("path", {"class": "axis", "d": f"M{left:g} {base:g}H{right:g}"})
     for tick in x_axis.ticks():
         x = x_axis.at(tick)
         yield tag("path", {"class": "axis", "d": f"M{x:.1f} {base:g}v5"})
-        yield label(_format_tick(tick), x, base + 20, "quiet middle")
+        yield label(format_tick(tick), x, base + 20, "quiet middle")
     yield label(x_label, (left + right) / 2, HEIGHT - 14, "middle")
     yield vertical_label(y_label, 16, (y_axis.end + base) / 2)
 
@@ -223,7 +158,7 @@ def _series(index: int, name: str, points: Sequence[Placed | None], same: Sequen
     yield _path(index, path, same)
     stride = max(1, math.ceil(len(drawn) / MAX_POINTS))
     for px, py, x, y in drawn[::stride]:
-        tooltip = tag("title", {}, f"{isolate(name)}: {_format_tick(x)}, {format_number(y)}")
+        tooltip = tag("title", {}, f"{isolate(name)}: {format_tick(x)}, {format_number(y)}")
         yield tag("circle", {"class": "near", "cx": f"{px:.1f}", "cy": f"{py:.1f}", "r": 6}, tooltip)
 
 

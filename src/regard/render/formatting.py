@@ -90,10 +90,16 @@ def escape_directions(text: str, keep: str = "") -> str:
     return _DIRECTIONS.sub(lambda one: escape_controls(one[0], keep), text)
 
 
-def describe(row: str, column: str, weight: float | None) -> str:
-    """The tooltip of a cell; without a weight, the row may not look at the column."""
-    names = [isolate(visible(piece)) + " (unknown)" * isinstance(piece, Unknown) for piece in (row, column)]
-    return " may not look at ".join(names) if weight is None else f"{names[0]} ← {names[1]}: {format_number(weight)}"
+def describe(row: str, column: str, weight: float | None, part: str = "") -> str:
+    """The tooltip of a cell; without a weight, the row may not look at the column.
+
+    A row of cross-attention is what is written, any other row is what looks.
+    """
+    looks, seen = [isolate(visible(piece)) + " (unknown)" * isinstance(piece, Unknown) for piece in (row, column)]
+    if weight is None:
+        return f"{looks} may not look at {seen}"
+    subject = f"writing {looks}, looks at" if part == "cross" else f"{looks} looks at"
+    return f"{subject} {seen}: {format_number(weight)}"
 
 
 def shorten_special(piece: str) -> str:

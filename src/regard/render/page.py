@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from regard.render.formatting import Markup, asset, bdi, isolate, lines, tag
-from regard.render.page_data import PageData, Parts, data_script
+from regard.render.page_data import MAX_CELLS, PageData, Parts, data_script
 from regard.render.svg import matrix_svg
-from regard.render.view_data import Frame, Layer, Matrix
-from regard.report.glossary import PART_WORDS, WORDS
+from regard.render.view_data import Frame, Layer, Matrix, Origin
+from regard.report.glossary import DOCS, PART_WORDS, WORDS
 
 # The page may use its own inline style and script, and may not load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -48,6 +48,16 @@ def figure(kind: str, data: Mapping[str, Any], static: Markup) -> Markup:
     return tag("div", {"data-figure": kind}, data_script(data), "\n", static)
 
 
+def matrix_figure(matrix: Matrix, room: int) -> Markup:
+    """One matrix among others: it has tips, the keyboard and a table, and no controls; ``room`` is for its columns."""
+    static = matrix_svg(matrix, room)
+    if matrix.weights.size > MAX_CELLS:
+        return static
+    layer = Layer(matrix.label, matrix.weights[None], matrix.rows, matrix.columns, visible=matrix.visible)
+    data = PageData({matrix.part: [layer]}).to_json()
+    return figure("matrix", {**data, "vmax": matrix.scale_max}, static)
+
+
 def page_script() -> Markup:
     """The script that draws the figures of a page."""
     return tag("script", {}, "\n", _code(asset("built/page.js")))
@@ -75,21 +85,19 @@ def page_html(
     parts: Parts,
     frames: Sequence[Frame] | None,
     about: str = "",
-    docs: str = "",
-    origin: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
     live: Live | None = None,
     still: str = "",
 ) -> str:
     """The page of all parts, layers and heads, with decoding steps if there are any.
 
-    ``first`` is drawn as a static picture for browsers without JavaScript. ``docs`` is the relative path from the page
-    to the documentation, if it is on this machine. ``live`` is the model of a page that can compute; ``still`` says
-    why a page cannot.
+    ``first`` is drawn as a static picture for browsers without JavaScript. ``live`` is the model of a page
+    that can compute; ``still`` says why a page cannot.
     """
     attention = bool(parts)
     parts = parts or {"": [Layer(first.label, first.weights[None], first.rows, first.columns)]}
     page_data = PageData.fit(parts, frames or (), attention)
-    given = {"origin": origin, "live": live.model if live else None, "still": still or None}
+    given = {"origin": asdict(origin) if origin else None, "live": live.model if live else None, "still": still or None}
     data = {**page_data.to_json(), **{name: value for name, value in given.items() if value is not None}}
     body = [
         tag("header", {}, tag("h1", {}, bdi(first.title))),
@@ -101,7 +109,7 @@ def page_html(
         tag(
             "footer",
             {},
-            _details("How to read it", tag("p", {}, READING), more_in(READING_DOCS, docs)),
+            _details("How to read it", tag("p", {}, READING), more_in(READING_DOCS, DOCS)),
             _words(parts, bool(frames)),
         ),
     ]

@@ -21,8 +21,10 @@ from regard.render.view_data import (
     Floats,
     Frame,
     Layer,
+    Special,
+    Unknown,
     caption,
-    unknown_indices,
+    places_of,
 )
 
 Parts = Mapping[str, Sequence[Layer]]
@@ -106,7 +108,8 @@ class PageData:
             "labels": names,
             "widest": {axis: max(map(cell_len, each), default=0) for axis, each in names.items()},  # in letters
             "tall": any(len(graphemes(name)) > 2 for name in names["columns"]),  # headings stand upright
-            "unknown": {axis: unknown_indices(pieces) for axis, pieces in axes.items()},
+            "unknown": {axis: places_of(Unknown, pieces) for axis, pieces in axes.items()},
+            "special": {axis: places_of(Special, pieces) for axis, pieces in axes.items()},
             "steps": steps,
             "chain": [[stage.shows, stage.title, stage.note] for stage in chain] if steps else [],
             "captions": [caption(name), caption(name, "the left", "the right")],

@@ -30,6 +30,7 @@ MAX_ALL = 10_000  # matrices up to this size draw all cells; in larger ones, cel
 FAINTEST = 0.02  # part of the colour scale
 SLANT = 0.7072  # cos 45°
 NEGATIVE = "#c2410c"  # colour of numbers below zero
+ROOM = 880  # pixels for the columns of a matrix, as a page allows
 PITCH = 24  # pixels from one token to the next
 SPAN = 300  # pixels between the two columns
 SMALLEST = 10 / 12  # of a picture's own size: below it, its 12 px text would be smaller than 10 px
@@ -101,19 +102,20 @@ def colour_key(low: str, high: str, left: float, y: float) -> Iterator[Markup]:
     yield label(high, left + 108, y + 10, "quiet")
 
 
-def matrix_svg(matrix: Matrix) -> Markup:
-    """The whole picture: title, labels, cells with their numbers, and the colour key."""
+def matrix_svg(matrix: Matrix, room: int = ROOM) -> Markup:
+    """The picture: title, labels, cells with their numbers, and the colour key. `room`: pixels for all columns."""
     rows = [truncate(name, LONGEST) for name in labels(matrix.rows)]
     columns = [truncate(name, LONGEST) for name in labels(matrix.columns)]
-    side = min(30, max(12, 880 // max(1, len(columns))))  # as large as a page allows
+    side = min(30, max(12, room // max(1, len(columns))))
     slanted = max((len(graphemes(name)) for name in columns), default=0) > 1
     label_height = max(map(cell_len, columns), default=0) * LETTER * (SLANT if slanted else 0)
 
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     across, down = side * len(columns), side * len(rows)
-    texts = [f"{matrix.label} · {caption(matrix.part)}"]
+    sentences = [matrix.label, *filter(None, [caption(matrix.part)])]
+    texts = [" · ".join(sentences)]
     if MARGIN + cell_len(texts[0]) * SMALL > left + across:
-        texts = [matrix.label, caption(matrix.part)]
+        texts = sentences
     top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(texts) + (label_height + 22 if slanted else 30))
     text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(text) * SMALL for text in texts))
     overhang = max(
@@ -144,7 +146,7 @@ def matrix_svg(matrix: Matrix) -> Markup:
                 hatch += f"M{left + j * side + 1} {top + (i + 1) * side - 1}l{side - 2} {2 - side}"
             if intensity < FAINTEST and matrix.weights.size > MAX_ALL:
                 continue
-            tooltip = tag("title", {}, describe(row, column, None if masked else weight))
+            tooltip = tag("title", {}, describe(row, column, None if masked else weight, matrix.part))
             body.append(tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip))
     body += [tag("path", {"class": "hatch", "d": hatch})] if hatch else []
     body += colour_key("0", end, left, top + down + 18)
@@ -187,7 +189,7 @@ def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> Markup:
         prefix = f"head {list(tables)[at]}, " if len(tables) > 1 else ""
         opacity = f"{intensities[at, i, j]:.3g}"
         path = {"d": f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}", "stroke-opacity": opacity}
-        tooltip = tag("title", {}, prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j]))
+        tooltip = tag("title", {}, prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j], matrix.part))
         body.append(tag("path", {"class": f"line s{at % COLOURS}", **path}, tooltip))
     sides = (matrix.rows, rows, left - 9, "piece end"), (matrix.columns, columns, right + 9, "piece")
     for pieces, names, x, kind in sides:

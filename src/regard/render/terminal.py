@@ -43,6 +43,8 @@ def sections_text(sections: Sequence[report.Section]) -> Group:
                 parts += [table_text(section), ""]
             case report.Connections():
                 parts += [*title, *connections_text(section), ""]
+            case report.Folded():
+                parts += [*title, Text(section.summary), "", sections_text(section.sections)]
             case report.Interlinear():
                 note = [Text(section.note, "dim")] if section.note else []
                 parts += [*title, InterlinearText(section), *note, ""]

@@ -1,13 +1,12 @@
 """AttentionView: recorded attention weights that can be shown in a terminal, a notebook, a paper or a browser."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from regard.alignment import alignment_layer
@@ -16,8 +15,7 @@ from regard.render.formatting import Markup, tag
 from regard.render.page import Live, page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Frame, Layer, Matrix, npz_bytes, save_picture
-from regard.report.glossary import docs_folder
+from regard.render.view_data import EMPTY, Answer, Frame, Layer, Matrix, Origin, npz_bytes, save_picture
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +32,8 @@ class AttentionView:
     layers: Sequence[Layer]
     frames: Sequence[Frame] | None = None  # the decoding steps, one for each row
     about: str = ""  # which model, task and run it is from
-    origin: Mapping[str, Any] | None = None  # the run and the texts, as `Origin` of web/src/data.ts
+    answer: Answer | None = None  # what the model predicts for the text as a whole, or for each word
+    origin: Origin | None = None  # how it was made
     # the model for a page that computes, or the reason why its page is a picture; None: it is not known
     live: Callable[[], Live | str] | None = None
 
@@ -89,7 +88,9 @@ class AttentionView:
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
         has_steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # an encoder has no decoding steps
-        return replace(self, rows=rows, columns=columns, layers=chosen, frames=self.frames if has_steps else None)
+        frames = self.frames if has_steps else None
+        live = None if self.live is None else _in_part
+        return replace(self, rows=rows, columns=columns, layers=chosen, frames=frames, live=live)
 
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
         """One matrix to draw: one head, the mean over the heads of a layer, or the mean over all layers of a part.
@@ -98,7 +99,7 @@ class AttentionView:
         """
         if not self.layers:
             zeros = np.zeros((len(self.rows), len(self.columns)), dtype=np.float32)
-            return Matrix(self.title, "no attention", self.rows, self.columns, zeros)
+            return Matrix(self.title, "no attention", self.rows, self.columns, zeros, EMPTY)
         part, chosen = next(iter(self.only(part, layer, head).parts.items()))
         chosen = [chosen[alignment_layer(len(chosen))]] if part == "cross" else chosen
         rows, columns = _axes(chosen[0])
@@ -119,9 +120,10 @@ class AttentionView:
 
     def text(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> RenderableType:
         """A rich renderable for the terminal, which adapts to its width."""
+        answer = [Text(self.answer.sentence)] if self.answer else []
         if not self.layers:
-            return Text.assemble((self.title, "bold"), ("\nthis model has no attention weights", "dim"))
-        return MatrixText(self.matrix(layer, head, part))
+            return Group(Text.assemble((self.title, "bold"), ("\nthis model has no attention weights", "dim")), *answer)
+        return Group(MatrixText(self.matrix(layer, head, part)), *answer)
 
     def svg(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Markup:
         """One matrix as an SVG picture, with the exact numbers in the cells' tooltips."""
@@ -139,14 +141,12 @@ class AttentionView:
         heads = dict(zip(layers[0].head_numbers, layers[0].weights)) if single else {}
         return lines_svg(matrix, heads)
 
-    def html(self, docs: str = "") -> str:
-        """An interactive page: one HTML file with all layers and heads, and the decoding steps if there are any.
-
-        The page links to the documentation if ``docs`` is the relative path to it.
-        """
+    def html(self) -> str:
+        """An interactive page: one HTML file with all layers and heads, and the decoding steps if there are any."""
+        about = f"{self.answer.sentence} {self.about}".strip() if self.answer else self.about
         found = self.live() if self.live else ""
         live, still = (found, "") if isinstance(found, Live) else (None, found)
-        return page_html(self.matrix(), self.parts, self.frames, self.about, docs, self.origin, live, still)
+        return page_html(self.matrix(), self.parts, self.frames, about, self.origin, live, still)
 
     def __repr__(self) -> str:
         parts = [
@@ -157,7 +157,7 @@ class AttentionView:
 
     def save(self, path: str | Path) -> Path:
         """Writes an .html, .svg or .npz file, chosen by the suffix. The file is written atomically."""
-        return save_picture(path, lambda: self.html(docs_folder(Path(path))), self.svg, self._npz)
+        return save_picture(path, self.html, self.svg, self._npz)
 
     def _repr_html_(self) -> str:
         return tag("div", {"style": "overflow-x:auto"}, self.svg())
@@ -179,6 +179,11 @@ class AttentionView:
             if (list(rows), list(columns)) != (list(self.rows), list(self.columns)):
                 axes |= {f"{part}.rows": rows, f"{part}.columns": columns}
         return npz_bytes({**arrays, **{name: np.array(pieces, dtype=np.str_) for name, pieces in axes.items()}})
+
+
+def _in_part() -> str:
+    """Why the page of a part of a view does not compute."""
+    return "it shows a part of the attention; leave out part, layer and head to get a page that computes"
 
 
 def _axes(layer: Layer) -> tuple[Sequence[str], Sequence[str]]:

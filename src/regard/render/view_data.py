@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,24 @@ class Unknown(str):
     __slots__ = ()
 
 
-def unknown_indices(pieces: Sequence[str]) -> list[int]:
-    """The places of unknown tokens."""
-    return [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
+class Special(str):
+    """The text of a token that a model adds to a text, such as <bos> or [SEP]. A page can hide it."""
+
+    __slots__ = ()
+
+
+def places_of(kind: type[str], pieces: Sequence[str]) -> list[int]:
+    """The places of the tokens of a kind: unknown or special ones."""
+    return [at for at, piece in enumerate(pieces) if isinstance(piece, kind)]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a view was made, so that a page can say how to make it again."""
+
+    run: str  # as the user gave it
+    texts: Sequence[str]
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,12 +79,18 @@ CHAINS: dict[Query, tuple[Stage, ...]] = {
 NO_ATTENTION = (Stage("state", "State", "of the decoder at this step"), LOGITS)
 
 
+EMPTY = "none"  # in place of the part of a model, in the picture of one without attention
+
+
 def caption(part: str, row: str = "each row", column: str = "the columns") -> str:
     """A sentence that explains how to read a picture of a part.
 
     A row is the token whose query attends. In cross-attention a row is instead the token that is generated at that
-    step, as in an alignment. In a picture of filters a row is a filter.
+    step, as in an alignment. In a picture of filters a row is a filter. Of a model without attention there is nothing
+    to read.
     """
+    if part == EMPTY:
+        return ""
     if part == "filters":
         return "a token is as dark as the largest feature of the filter's n-grams that have it"
     return f"to generate {row}, the model attends to {column}" if part == "cross" else f"{row} attends to {column}"
@@ -202,6 +223,14 @@ class Frame:
             if vector.ndim != 1:
                 raise ValueError(f'frame "{self.token}": {name} must be one vector, not of shape {vector.shape}')
             object.__setattr__(self, name, vector)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model predicts for the text of a picture, beside its attention or its filters."""
+
+    sentence: str  # for people: with probabilities, and the answers that come next
+    numbers: Mapping[str, Any]  # the same for programs
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,4 +88,4 @@ def extreme_captions(
         for row, (at, place) in enumerate(places.items())
     ]
     means = [(BLEU4(found, references).score, sum(score) / len(score)) for found, score in zip(texts, scores)]
-    return ExtremeCaptions([str(model.path) for model in models], part, len(images), means, ranked)
+    return ExtremeCaptions([model.name for model in models], part, len(images), means, ranked)

@@ -4,14 +4,31 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from regard.metrics import Metric
-from regard.report.sections import Line
+from regard.recipes import KINDS, Recipe
+from regard.recipes.recipe import shown_name
+from regard.report.sections import Curve, Line
 
 Metrics = Mapping[str, Metric]
+DECADE = 10.0  # how many times its lowest value a loss must be for a logarithmic axis
 
 
 def find_metric(name: str, metrics: Metrics) -> Metric:
     """The metric of this name; any other number is shown with four digits."""
     return metrics.get(name) or Metric(name, "sums", lambda sums, counts: None, lower_is_better=True)
+
+
+def metric_curve(title: str, x_label: str, measure: Metric, lines: Sequence[Line]) -> Curve:
+    """The values of a metric: on the axis that the metric has, logarithmic where losses span a decade or more."""
+    values = [y for line in lines for y in line.ys if y > 0]
+    free = measure.ends == (None, None) and measure.lower_is_better
+    decades = bool(values) and max(values) >= DECADE * min(values)
+    return Curve(title, x_label, measure.title, lines, log_y=free and decades, ends=measure.ends)
+
+
+def settings_line(recipe: Recipe, parameters: int) -> str:
+    """The settings of a recipe that matter most, in one line."""
+    model, data = (shown_name(getattr(recipe, part), KINDS[part]) for part in ("model", "data"))
+    return f"model={model} with {parameters:,} parameters · data={data} · {recipe.plan.steps:,} steps"
 
 
 def deviation(values: Sequence[float]) -> float | None:

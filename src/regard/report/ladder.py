@@ -7,15 +7,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from regard.config import format_value, tree
 from regard.metrics import METRICS, Metric
 from regard.recipes import Recipe
-from regard.report.figures import deviation, duration, find_metric, size
+from regard.render import AttentionView, Layer
+from regard.report.figures import deviation, duration, find_metric, metric_curve, settings_line, size
 from regard.report.glossary import glossary
 from regard.report.run import curves
-from regard.report.sections import Curve, Line, Pre, Section, Table, Text
+from regard.report.sections import Curve, Folded, Gallery, Line, Pre, Section, Table, Text
 from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal, weakest
 from regard.training.ladder.rungs import Published
+
+ATTENTION_NOTE = (
+    "Each rung reads the same source and the same right target, with one colour scale. A row is a token of the target, "
+    "and its weights are those with which the model looks at the source to predict it. Of several heads it is the "
+    "mean; of several layers, the one that aligns best."
+)
 
 Results = dict[str, list[dict[str, Any]]]  # by rung, one for each seed
 FREE = ("plan.seed", "plan.patience", "name", "title")  # which do not distinguish rungs
@@ -108,15 +117,16 @@ class Standing:
             for name, every in self.results.items()
         }
         words = "Every rung has the same number of parameters within 5 % and was trained on the same target tokens."
-        settings = "\n".join(f"{setting.name}={format_value(setting.value)}" for setting in tree(self.recipe))
+        every = "\n".join(f"{setting.name}={format_value(setting.value)}" for setting in tree(self.recipe))
         return [
             Text(f"{self.heading}.\n\n{words}", "What is shown", "ladder.md"),
             self._table("The ladder"),
             *self._elsewhere(),
+            *self._attention(),
             self._timed(),
             *curves(first, ("loss", *self.recipe.metrics), self.metrics),
             Table("Where the rungs differ", ["setting", *self.rungs], self._differences()),
-            Pre(settings, "Settings"),
+            Folded("Settings", settings_line(self.recipe, self.rows[0]["parameters"]), [Pre(every)]),
             glossary(("chance", "rung", "parameters", "loss", "step", "width", "token", "attention")),
         ]
 
@@ -182,18 +192,34 @@ class Standing:
         rows = [[name, *values] for name, values in texts.items() if len(set(values)) > 1]
         return sorted(rows, key=lambda row: not row[0].startswith("plan."))
 
+    def _attention(self) -> list[Section]:
+        """The attention of the first seed of each rung over one example; cells of earlier versions have none."""
+        first = {name: every[0] for name, every in self.results.items() if "attention" in every[0]}
+        shown = next((one["attention"] for one in first.values() if one["attention"]), None)
+        if shown is None:
+            return []
+        views = [_view(name, one["attention"], shown) for name, one in first.items()]
+        title = f"Attention over an example of {next(iter(first.values()))['part']}: “{shown['source']}”"
+        return [Gallery(title, views, ATTENTION_NOTE)]
+
     def _timed(self) -> Curve:
         """Quality against seconds of training, in the mean over the seeds."""
         measure = self.recipe.plan.select
         found = {name: averaged(seeds) for name, seeds in self.points.items()}
         lines = [Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
-        title = self._title(measure)
-        log = measure in ("loss", "perplexity")
-        return Curve(f"Quality against time: {title}", "seconds of training", title, lines, log_y=log)
+        metric = find_metric(measure, self.metrics)
+        return metric_curve(f"Quality against time: {metric.title}", "seconds of training", metric, lines)
 
 
 def _mean(values: list[float]) -> dict[str, float | None]:
     return {"mean": statistics.fmean(values), "sd": deviation(values)}
+
+
+def _view(name: str, found: Mapping[str, Any] | None, other: Mapping[str, Any]) -> AttentionView:
+    """The attention of a rung; of one without attention, an empty picture with the axes of another rung."""
+    one = found or other
+    layers = [Layer(found["label"], np.array([found["weights"]]), part=found["part"])] if found else []
+    return AttentionView(name, one["rows"], one["columns"], layers)
 
 
 def _waited(found: dict[str, Any] | None, seeds: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.metrics import METRICS
-from regard.report.figures import deviation, duration
+from regard.report.figures import deviation, duration, metric_curve
 from regard.report.glossary import glossary
 from regard.report.sections import Curve, Line, Section, Table, Text
 from regard.training.ladder.pretraining import GRID, Pair, Pretrained, Probe
@@ -171,7 +171,8 @@ class PretrainingStanding:
                 points = [Point(**point) for point in one.cell["curve"]]
                 line = Line(one.entry.name, [point.seconds for point in points], [point.value for point in points])
                 found.setdefault(_kind(one).title, []).append(line)
-        return [Curve(f"{kind}: loss", "seconds of training", "loss", lines) for kind, lines in found.items()]
+        loss = METRICS["loss"]
+        return [metric_curve(f"{kind}: loss", "seconds of training", loss, lines) for kind, lines in found.items()]
 
 
 def _kind(one: Pretrained) -> Kind:

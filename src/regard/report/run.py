@@ -15,10 +15,10 @@ from regard.recipes import Recipe
 from regard.render import AttentionView, ImageView
 from regard.report.classes import class_report
 from regard.report.entities import entity_report
-from regard.report.figures import Metrics, duration, find_metric
+from regard.report.figures import Metrics, duration, find_metric, metric_curve, settings_line
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Answer, Sample, answers, excerpts, gapped, mistakes, samples
-from regard.report.sections import Cell, Curve, Gallery, ImageGallery, Line, Section, Table, Text
+from regard.report.sections import Cell, Curve, Folded, Gallery, ImageGallery, Line, Section, Table, Text
 from regard.report.steps import compute_gates, compute_steps, gate_table, step_table
 from regard.training.chance import describe_chance
 from regard.training.evaluate import Scores, evaluate, task_scores
@@ -252,7 +252,11 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         *([ImageGallery("Attention", captioned)] if captioned else []),
         *([first.pictures(seen)] if shown else []),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
-        Table("Settings", ["setting", "value", "what it is"], settings),
+        Folded(
+            "Settings",
+            settings_line(recipe, first.model.parameter_count),
+            [Table("", ["setting", "value", "what it is"], settings)],
+        ),
         glossary(first.words(seen)),
     ]
 
@@ -267,7 +271,7 @@ def curves(runs: Mapping[str, Path], measures: Sequence[str], metrics: Metrics) 
             there = [one for one in log if one["kind"] == kind and one.get(measure) is not None]
             lines.append(Line(name, [one["step"] for one in there], [one[measure] for one in there]))
         if any(line.xs for line in lines):
-            title = find_metric(measure, metrics).title
-            heading = f"{'Training' if kind == 'train' else 'Validation'}: {title}"
-            found.append(Curve(heading, "step", title, lines, log_y=measure in ("loss", "perplexity")))
+            metric = find_metric(measure, metrics)
+            heading = f"{'Training' if kind == 'train' else 'Validation'}: {metric.title}"
+            found.append(metric_curve(heading, "step", metric, lines))
     return found

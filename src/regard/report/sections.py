@@ -70,7 +70,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str = ""
     best: Mapping[str, Literal["high", "low"]] = field(default_factory=dict)
-    first: int | None = None  # a terminal shows this many rows; None: all
+    first: int | None = None  # a page folds the rows after these, and a terminal leaves them out; None: all are shown
 
     def __post_init__(self) -> None:
         for at, row in enumerate(self.rows):
@@ -107,6 +107,7 @@ class Curve:
     lines: Sequence[Line]
     log_y: bool = False
     log_x: bool = False
+    ends: tuple[float | None, float | None] = (None, None)  # of the y axis, at least; None: the values decide
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,7 @@ class Gallery:
 
     title: str
     views: Sequence[HasMatrix]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,8 +219,28 @@ class ImageGallery:
     note: str = ""  # below the images; empty: how to read them
 
 
+@dataclass(frozen=True)
+class Folded:
+    """Sections that a page hides below a line until the reader opens them. A terminal prints all of them."""
+
+    title: str
+    summary: str  # the line: the few things that matter
+    sections: "Sequence[Section]"
+
+
 Section = (
-    Text | Pre | Table | Curve | Scatter | Connections | Interlinear | Heatmaps | Gallery | LineGallery | ImageGallery
+    Text
+    | Pre
+    | Table
+    | Curve
+    | Scatter
+    | Connections
+    | Interlinear
+    | Heatmaps
+    | Gallery
+    | LineGallery
+    | ImageGallery
+    | Folded
 )
 
 

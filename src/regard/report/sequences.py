@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regard.report.figures import deviation, duration
+from regard.metrics import METRICS
+from regard.report.figures import deviation, duration, metric_curve
 from regard.report.glossary import glossary
 from regard.report.sections import Curve, Line, Section, Table, Text
 from regard.training.ladder.quality import Point, averaged
@@ -127,8 +128,8 @@ class SequenceStanding:
             if one.row.name == row.name and one.cells:
                 line = averaged([[Point(**point) for point in cell["curve"]] for cell in one.cells])
                 lines.append(Line(FAMILIES[one.family], [p.seconds for p in line], [p.value for p in line]))
-        title = "loss" if row.bits else row.title
-        return Curve(f"{row.name}: {title}", "seconds of training", title, lines, log_y=row.lower_is_better)
+        metric = METRICS[row.metric]
+        return metric_curve(f"{row.name}: {metric.title}", "seconds of training", metric, lines)
 
 
 def _figure(one: Climbed) -> str:

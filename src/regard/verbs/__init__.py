@@ -1,5 +1,6 @@
 """What a person does with a trained model."""
 
+from regard.verbs.ablating import Ablation, RankedHead, Said, ablate, look_ablated, rank_heads
 from regard.verbs.answering import Answered, Span, answer
 from regard.verbs.captioning import Caption, caption
 from regard.verbs.embedding import Embedded, embed
@@ -18,9 +19,9 @@ from regard.verbs.tagging import Tagged, tag
 
 # fmt: off
 __all__ = [
-    "Aligned", "Answered", "Caption", "Classified", "Embedded", "Exported", "Filled", "Generated", "Guess", "Loaded",
-    "Neighbour", "Piece", "Scored", "Span", "Tagged", "Translation", "Units", "align", "aligned", "answer", "caption",
-    "classify", "embed", "export", "fill", "generate", "generate_stream", "in_pieces", "load", "look", "neighbours",
-    "score", "tag", "translate", "view",
+    "Ablation", "Aligned", "Answered", "Caption", "Classified", "Embedded", "Exported", "Filled", "Generated", "Guess",
+    "Loaded", "Neighbour", "Piece", "RankedHead", "Said", "Scored", "Span", "Tagged", "Translation", "Units", "ablate",
+    "align", "aligned", "answer", "caption", "classify", "embed", "export", "fill", "generate", "generate_stream",
+    "in_pieces", "load", "look", "look_ablated", "neighbours", "rank_heads", "score", "tag", "translate", "view",
 ]
 # fmt: on

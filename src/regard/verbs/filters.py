@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Group
+from rich.text import Text as Line
 from torch import Tensor
 
 from regard.data.batches import collate
@@ -17,12 +19,13 @@ from regard.render.formatting import format_number
 from regard.render.html import save_report
 from regard.render.svg import matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Floats, Matrix
+from regard.render.view_data import Answer, Floats, Matrix
 from regard.report.sections import Cell, Gallery, Section, Table, Text
 from regard.verbs.forced import BATCH_TOKENS, axes, grouped, joined_axes, joined_rows, text_rows
 from regard.verbs.given import part_list, text_list
 from regard.verbs.labelling import joined_values
 from regard.verbs.loaded import Loaded
+from regard.verbs.predicted import predicted
 
 SHOWN = 16  # filters of a text that are drawn
 EXPLAINED = (
@@ -56,6 +59,7 @@ class FilterView:
     output: str  # the class, label or number whose effects are given
     effects: Floats  # (F,) what each filter adds to the output; for a class or label, to its logit
     about: str  # which model this is
+    answer: Answer | None = None  # what the model predicts for the text
 
     @property
     def winners(self) -> list[Ngram]:
@@ -82,8 +86,8 @@ class FilterView:
         names = [f"#{number}" for number in shown]
         return Matrix(self.text, label, names, self.pieces, cells, "filters")
 
-    def table(self, most: int = SHOWN) -> Table:
-        """The n-gram that won each filter, its feature and its effect."""
+    def table(self, most: int | None = SHOWN) -> Table:
+        """The n-gram that won each filter, its feature and its effect. None: all filters; a page folds most of them."""
         winners, rows = self.winners, list[list[Cell]]()
         for number in self.ranked[:most]:
             one, effect = winners[number], float(self.effects[number])
@@ -94,7 +98,8 @@ class FilterView:
             note += " An n-gram at an end of the text has fewer tokens: the rest of its window is padding."
         if others := len(self.sizes) - len(rows):
             note += f" --json has the other {others:,} filters too."
-        return Table("The n-gram that won each filter", ["filter", "n", "n-gram", "feature", "effect"], rows, note)
+        columns = ["filter", "n", "n-gram", "feature", "effect"]
+        return Table("The n-gram that won each filter", columns, rows, note, first=SHOWN if most is None else None)
 
     def to_json(self) -> dict[str, Any]:
         """The features of all tokens, and the winner and effect of each filter."""
@@ -110,11 +115,12 @@ class FilterView:
             "output": self.output,
             "winners": winners,
             "features": self.features,
+            **({"answer": self.answer.numbers} if self.answer else {}),
         }
 
-    def show(self) -> MatrixText:
-        """The picture for a terminal."""
-        return MatrixText(self.matrix())
+    def show(self) -> Group:
+        """The picture for a terminal, and the prediction of the model."""
+        return Group(MatrixText(self.matrix()), *([Line(self.answer.sentence)] if self.answer else []))
 
     def save(self, path: str | Path) -> Path:
         """Write an .html page or an .svg picture, by the ending of the name."""
@@ -123,10 +129,11 @@ class FilterView:
             return write_file(path, matrix_svg(self.matrix()))
         if suffix != ".html":
             raise UserError(f"{path}: filters are written as .html or .svg; end the name so.")
+        answer = f"{self.answer.sentence}\n\n" if self.answer else ""
         sections: list[Section] = [
-            Text(f"{EXPLAINED} {self.about}", "What is shown", "classify.md"),
+            Text(f"{answer}{EXPLAINED} {self.about}", "What is shown", "classify.md"),
             Gallery("Filters and tokens", [self]),
-            self.table(len(self.sizes)),
+            self.table(None),
         ]
         return save_report(Path(path), self.text, sections)
 
@@ -150,8 +157,8 @@ def look_filters(model: Loaded, text: str | tuple[str, ...]) -> FilterView:
     effects = (gradient * states).sum(dim=(0, 1)).detach().cpu().numpy()
     classes = next((each.names for each in model.fields.values() if isinstance(each, LabelField)), ())
     output = "the number" if at is None else f"the logit of “{classes[at]}”"
-    title = text if isinstance(text, str) else " · ".join(text)
-    return FilterView(title, pieces, model.module.config.filter_sizes, features, output, effects, model.about)
+    title, answer = text if isinstance(text, str) else " · ".join(text), predicted(model, text)
+    return FilterView(title, pieces, model.module.config.filter_sizes, features, output, effects, model.about, answer)
 
 
 def strongest_ngrams(

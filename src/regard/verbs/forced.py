@@ -28,7 +28,7 @@ from regard.objectives.guided import TrainsAlignment
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
 from regard.recording import Axes, active_tape, pause_recording, record, recorded
-from regard.render.view_data import Unknown
+from regard.render.view_data import Special, Unknown
 from regard.verbs.loaded import LONG_CURE, IdPair, Loaded
 
 Floats = NDArray[np.floating[Any]]
@@ -302,17 +302,22 @@ def reading_axes(model: Loaded, tokens: list[int], *texts: str) -> dict[str, Axe
         return found
     if not config.split()[0].reads_source:
         return {"decoder": Axes(config.attention_rows or pieces, pieces, "decoder")}
-    before = [*model.tokenizer.pieces([0]), *pieces[:-1]]
+    before = [*named_pieces(model.tokenizer, [0]), *pieces[:-1]]
     return found | {"decoder": Axes(before, before, "decoder"), "cross": Axes(pieces, pieces, "cross")}
 
 
 def named_pieces(tokenizer: Tokenizer, tokens: list[int], *texts: str) -> list[str]:
     """The piece of each token; of an unknown token, the part of the texts that it stands for."""
+    special = tokenizer.special_tokens
     unknown = iter([part for text in texts if text for part in tokenizer.unknown(text)])
-    return [
-        Unknown(found) if token == tokenizer.special_tokens.unk and (found := next(unknown, "")) else piece
-        for token, piece in zip(tokens, tokenizer.pieces(tokens))
-    ]
+    added = {special.pad, special.bos, special.eos, special.prefix, special.suffix, *special.separator}
+
+    def named(token: int, piece: str) -> str:
+        if token == special.unk and (found := next(unknown, "")):
+            return Unknown(found)
+        return Special(piece) if token in added else piece
+
+    return [named(token, piece) for token, piece in zip(tokens, tokenizer.pieces(tokens))]
 
 
 def kept(axes: Axes, rows: Sequence[int] | None, most: int) -> Axes:

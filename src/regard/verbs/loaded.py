@@ -88,7 +88,7 @@ class NotFinite(UserError):  # noqa: N818
 class Loaded:
     """A model and its tokenizers, from a step of a run or from a public checkpoint."""
 
-    path: Path  # as given to `load`: a run, a step of a run, or a public checkpoint; of a module, the name of its class
+    path: Path  # of a run, a step of a run, or a public checkpoint; of a module, the name of its class
     module: Model  # on the device, in evaluation mode
     device: torch.device
     fields: Mapping[str, Field] = field(default_factory=dict)  # by name; empty for a checkpoint without a tokenizer
@@ -102,6 +102,7 @@ class Loaded:
     warnings: tuple[str, ...] = ()  # what was left out of the file
     files: RunFiles | None = field(default=None, repr=False)  # that the data of its run names; None: not known
     given_task: Task | None = None  # the task of a public checkpoint, if its head does not tell, see `of_pairs`
+    named: str = ""  # as the caller named it, such as hf:OWNER/NAME; empty: by its path
 
     @cached_property
     def task(self) -> Task:
@@ -251,7 +252,12 @@ class Loaded:
         """Which model this is, its task and its run, as a sentence for the pages."""
         trained = "" if self.recipe is None else f", recipe {self.recipe.name}, step {self.step}"
         what = f"{self.kind}, {self._class_name} with {self.parameter_count:,} parameters"
-        return f"The model is {what}: {self.path}{trained}."
+        return f"The model is {what}: {self.name}{trained}."
+
+    @property
+    def name(self) -> str:
+        """What a page calls the model: as the caller named it, not where its files are on this machine."""
+        return self.named or str(self.path)
 
     @property
     def _class_name(self) -> str:
@@ -467,7 +473,7 @@ def load(
     for name, value, choices in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in choices:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, choices)}")
-    chosen_device = choose_device(device)
+    chosen_device, named = choose_device(device), "" if isinstance(path, nn.Module) else str(path)
     if isinstance(path, nn.Module):
         with TemporaryDirectory() as place:
             ours, settings = convert_module(path, tokenizer, Path(place))
@@ -489,7 +495,7 @@ def load(
         precision = "float32"
     precision = choose_precision(precision, chosen_device)
     module = loaded.module.to(chosen_device, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
-    return replace(loaded, module=module, device=chosen_device, precision=precision, long=long)
+    return replace(loaded, module=module, device=chosen_device, precision=precision, long=long, named=named)
 
 
 def _load_step(path: Path, kinds: Kinds, folder: Path) -> Loaded:

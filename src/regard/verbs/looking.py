@@ -25,11 +25,12 @@ from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, name_pattern, observe, pause_recording, record, tape_name
 from regard.render.page import Live
 from regard.render.view import AttentionView
-from regard.render.view_data import Floats, Frame, Layer
+from regard.render.view_data import Floats, Frame, Layer, Origin
 from regard.verbs.forced import axes, batch_of, fit_target, joined_axes, joined_rows, named_pieces
 from regard.verbs.infilling import can_infill, with_sentinels
 from regard.verbs.living import Still, live_model
 from regard.verbs.loaded import IdPair, Loaded
+from regard.verbs.predicted import predicted
 from regard.verbs.search import translate
 
 TOP = 5  # the likeliest tokens that a step shows
@@ -139,15 +140,17 @@ def look(
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         pair = (tokens, forced)
         seen = _predicting(model, pair, (text, target), paths)
-    return _of_model(model, seen.only(part, layer) if seen.layers else seen, (text,), target, [pair])
+    seen = _of_model(model, seen, (text,), target, [pair])
+    return seen.only(part, layer) if seen.layers else seen
 
 
 def _of_model(
     model: Loaded, seen: AttentionView, texts: Sequence[str], target: str | None, pairs: Sequence[IdPair]
 ) -> AttentionView:
     """The picture with what its page says of the model, and with the model, so that the page can compute."""
-    origin = {"run": str(model.path), "texts": list(texts), "target": target}
-    return replace(seen, about=model.about, origin=origin, live=partial(_live, model, pairs))
+    given = texts[0] if len(texts) == 1 else tuple(texts)
+    origin, live = Origin(model.name, list(texts), target), partial(_live, model, pairs)
+    return replace(seen, about=model.about, answer=predicted(model, given), origin=origin, live=live)
 
 
 def _live(model: Loaded, pairs: Sequence[IdPair]) -> Live | str:
@@ -168,7 +171,8 @@ def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, l
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
     seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
-    return _of_model(model, seen.only(part, layer) if seen.layers else seen, given, None, [])
+    seen = _of_model(model, seen, given, None, [])
+    return seen.only(part, layer) if seen.layers else seen
 
 
 def _both_directions(model: Loaded, text: str, part: str | None, layer: int | None) -> AttentionView:
@@ -178,7 +182,8 @@ def _both_directions(model: Loaded, text: str, part: str | None, layer: int | No
         *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
         *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
     ]
-    return replace(ahead, layers=layers, about=model.about)
+    answer = predicted(model, text)
+    return replace(ahead, layers=layers, about=model.about, answer=answer, origin=Origin(model.name, [text]))
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

@@ -3,12 +3,16 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
+from regard import load, look
+from regard.data.example import Pair
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.training.events import Finished
 from regard.training.ladder.cells import Cell, measure
+from regard.training.ladder.pictured import LONGEST, pictured
 from regard.training.ladder.quality import evaluations, read_log
 from regard.training.run import Run
 
@@ -32,6 +36,16 @@ def test_training_is_timed_apart_from_judging(cell: Cell) -> None:
         (one["step"], one["training"]) for one in lines
     ]
     assert found["training_seconds"] == lines[-1]["training"] < found["seconds"]
+    seen = found["attention"]  # of the best step, over an example that the page of the ladder shows
+    view = look(load(cell.out), seen["source"], seen["target"])
+    assert (seen["rows"], seen["columns"]) == (list(view.rows), list(view.columns))
+    assert len(seen["rows"]) > len(seen["target"].split())  # with the end of the target
+    np.testing.assert_allclose(seen["weights"], view.matrix().weights, atol=6e-5)
+    texts = [("", "1"), ("1", " "), ("12" * LONGEST, "1"), ("123", "1"), ("12", "1")]
+    chosen = pictured(load(cell.out), [Pair(*one) for one in texts])
+    assert chosen is not None
+    assert chosen["source"] == "123"  # the first short one that has both
+    assert pictured(load(cell.out), []) is None
     assert measure(cell, lambda run: pytest.fail("it is finished")) == found
 
 

@@ -4,6 +4,7 @@
 import { type Axis, isUnknown } from "./axes.ts";
 import { colours, css, repainted } from "./colours.ts";
 import { make } from "./dom.ts";
+import { places } from "./places.ts";
 import { at, describe, isMasked, type Shown } from "./shown.ts";
 
 const LETTERS = 13; // pixels that a name needs across its direction
@@ -65,9 +66,9 @@ export class Heat {
     this.go(this.element.classList.contains("pointed") ? this.place : place);
   }
 
-  private build({ part, hidden }: Shown, side: number): void {
-    const places = (axis: Axis): number[] => part[axis].map((_, index) => index).filter((index) => !hidden?.[axis].has(index));
-    [this.rows, this.columns] = [places("rows"), places("columns")];
+  private build(shown: Shown, side: number): void {
+    const { part } = shown;
+    [this.rows, this.columns] = [places(shown, "rows"), places(shown, "columns")];
     const sharp = devicePixelRatio || 1;
     this.pitch = Math.max(1, Math.round(side * sharp)) / sharp;
     const every = Math.ceil(LETTERS / this.pitch), upright = part.tall || this.pitch < 16;

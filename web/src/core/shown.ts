@@ -1,7 +1,7 @@
 // What is shown: the tables of the chosen part, layer and heads, with everything that a view needs to draw them.
 
 import type { Frame, Layer, Part } from "../data.ts";
-import { apart, looks, named } from "./axes.ts";
+import { looks, named } from "./axes.ts";
 import { formatNumber, scaleMax } from "./scale.ts";
 import { MEAN, type State } from "./store.ts";
 import { digits, type Grid, grids, mean } from "./weights.ts";
@@ -147,6 +147,3 @@ export function hottest(shown: Shown, row: number): number {
   for (let j = 0; j < columns; j++) if (!shown.hidden?.columns.has(j) && at(shown, row, j) > (best < 0 ? 0 : at(shown, row, best))) best = j;
   return best;
 }
-
-export const clean = (text: string): string => text.replace(/[\u2068\u2069]/g, "");
-export { apart };

@@ -13,6 +13,7 @@ import { escapeDirections, strip, visible } from "./text.ts";
 import { Tokenizer, type Encoded } from "./tokenizers.ts";
 
 const TOP = 5; // the likeliest tokens of a step
+const MOST = 512; // tokens of a text on a page: a matrix of attention has the square of it
 
 /** What a model gave for a text, before it has names. */
 interface Generated {
@@ -131,7 +132,8 @@ export class Machine {
     const axis = axisOf(tokenizer, shown, { ids: shown, unknown: [...first.unknown, ...(second?.unknown ?? [])] });
     const rows = this.live.rows.length ? { pieces: this.live.rows, unknown: [], special: [] } : axis;
     const { logits } = this.model.read(shown, segments.length ? segments : shown.map(() => 0), taps);
-    const axes = { encoder: { rows, columns: axis }, decoder: { rows, columns: axis } };
+    const own = { rows, columns: axis }, past = behind(axis, tokenizer), translates = this.live.family === "transformer";
+    const axes = { encoder: own, decoder: translates ? { rows: past, columns: past } : own, cross: own };
     return {
       ...predictions(this.live, tokenizer, shown, logits, ask.top ?? TOP),
       given: 0,
@@ -199,8 +201,15 @@ function axisOf(tokenizer: Tokenizer, ids: number[], text: Encoded | null): Axis
   return { pieces, unknown, special: ids.flatMap((id, at) => (tokenizer.isSpecial(id) ? [at] : [])) };
 }
 
+/** The tokens that a decoder under a head has read: it starts with token 0 and is one token behind. */
+function behind({ pieces, unknown, special }: Axis, tokenizer: Tokenizer): Axis {
+  const last = pieces.length - 1, after = (places: number[]) => places.filter((at) => at < last).map((at) => at + 1);
+  return { pieces: [...tokenizer.pieces([0]), ...pieces.slice(0, -1)], unknown: after(unknown), special: [0, ...after(special)] };
+}
+
 function cut(text: Encoded, longest: number | null, what: string, notes: string[]): Encoded {
-  if (longest === null || text.ids.length <= longest) return text;
-  notes.push(`${what} has ${text.ids.length.toLocaleString("en")} tokens, but the model reads at most ${longest.toLocaleString("en")}: the rest is left out`);
-  return { ...text, ids: text.ids.slice(0, longest) };
+  const most = Math.min(longest ?? MOST, MOST), who = most === longest ? "the model" : "this page";
+  if (text.ids.length <= most) return text;
+  notes.push(`${what} has ${text.ids.length.toLocaleString("en")} tokens, but ${who} reads at most ${most}: the rest is left out`);
+  return { ...text, ids: text.ids.slice(0, most) };
 }

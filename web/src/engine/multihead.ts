@@ -34,7 +34,7 @@ export function joined(before: Memory | undefined, after: Memory): Memory {
 
 /** The lines from the query and the key of a cell to factor · Σ. */
 function traceLogit(score: Score, q: Float32Array, k: Float32Array, logit: number, taps: Taps): void {
-  score.lines(q, k, taps.trace);
+  score.lines(q, k, (line) => taps.trace(line));
   taps.trace({ name: "Σ", how: "the sum of the numbers of the line above", values: [logit / score.factor] });
   if (score.factorName) taps.trace({ name: score.factorName, how: `Σ ${score.factorName}`, values: [logit] });
 }

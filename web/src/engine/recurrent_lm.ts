@@ -1,16 +1,20 @@
 // Recurrent language models: regard/models/recurrent_lm.py. They have no attention.
 
+import { headed } from "./heads.ts";
 import { linear, row, stacked } from "./math.ts";
 import type { Build, Generator, Matrix, State } from "./model.ts";
 import { Stack, top, type Hidden } from "./recurrent.ts";
+import { embedded } from "./seq2seq.ts";
 
 interface LmState extends State {
   readonly hidden: Hidden;
 }
 
-/** Embedding, recurrent stack, output layer; the output layer may be the embedding (tied). */
-export const recurrentLm: Build = (config, weights) => {
-  const embedding = weights.matrix("embedding.weight"), rnn = new Stack(weights, "rnn", String(config.cell));
+/** Embedding, recurrent stack, output layer, which may be the embedding (tied); or, under a head, the stack alone. */
+export const recurrentLm: Build = (config, weights, head) => {
+  const at = head ? "body." : "";
+  const embedding = weights.matrix(`${at}embedding.weight`), rnn = new Stack(weights, `${at}rnn`, String(config.cell));
+  if (head) return headed(head, weights, (tokens, _, taps) => rnn.read(embedded(embedding, tokens), taps).states);
   const tied = Boolean(config.tied);
   const output = tied ? embedding : weights.matrix("readout_.weight");
   const bias = tied ? null : weights.vector("readout_.bias");

@@ -1,19 +1,21 @@
 // Structured self-attention (Lin et al. 2017): regard/models/structured.py.
 
 import { read } from "./attention.ts";
+import { headed } from "./heads.ts";
 import { dot, linear, mapped, norm, row } from "./math.ts";
 import type { Build, Reader } from "./model.ts";
 import { product, Stack } from "./recurrent.ts";
 import { embedded } from "./seq2seq.ts";
 
 /** A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H; the rows of W₂ are queries (hops). */
-export const structured: Build = (config, weights) => {
-  const embedding = weights.matrix("embedding.weight"), encoder = new Stack(weights, "encoder", String(config.cell));
+export const structured: Build = (config, weights, head) => {
+  const at = head ? "body." : "", embedding = weights.matrix(`${at}embedding.weight`);
+  const encoder = new Stack(weights, `${at}encoder`, String(config.cell));
+  if (head) return headed(head, weights, (tokens, _, taps) => encoder.read(embedded(embedding, tokens), taps).states);
   const model: Reader = {
     kind: "reader",
     read(tokens, _segments, taps) {
       const { states } = encoder.read(embedded(embedding, tokens), taps);
-      if (!weights.has("hops")) return { logits: states, states }; // a body under a head
       const keys = mapped(linear(states, weights.matrix("key.weight")), Math.tanh), hops = weights.matrix("hops");
       const contexts = read({
         part: "encoder",

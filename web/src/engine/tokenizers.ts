@@ -2,6 +2,7 @@
 
 import type { TokenizerData } from "../data.ts";
 import { Merges } from "./bpe.ts";
+import { strip } from "./text.ts";
 
 /** The ids of a text, and the part of the text that each unknown token stands for. */
 export interface Encoded {
@@ -66,7 +67,7 @@ export class Tokenizer {
       const id = this.ids.get(name) ?? unk;
       if (id === null || id === undefined) return;
       found.ids.push(id);
-      if (id === unk) found.unknown.push(original.trim() || original);
+      if (id === unk) found.unknown.push(strip(original) || original);
     };
     if (kind === "char") {
       for (const character of text) add(character, character);
@@ -82,7 +83,7 @@ export class Tokenizer {
       }
     } else if (kind === "byte-bpe") {
       for (const [word] of text.matchAll(BYTE_SPLIT)) {
-        this.merges!.encode(Array.from(new TextEncoder().encode(word), (byte) => BYTES[byte]), (name) => add(name, name));
+        this.merges!.encode(Array.from(encoder.encode(word), (byte) => BYTES[byte]), (name) => add(name, name));
       }
     } else throw new Error(`the engine has no tokenizer ${kind}`);
   }
@@ -111,7 +112,7 @@ export class Tokenizer {
 
   /** The bytes that each token adds; the first one loses the space that encoding adds to every text. */
   private bytes(ids: number[]): Uint8Array[] {
-    const found = ids.map((id) => this.surfaces[id] ?? new TextEncoder().encode(`<${id}>`));
+    const found = ids.map((id) => this.surfaces[id] ?? encoder.encode(`<${id}>`));
     const first = found.findIndex((part) => part.length > 0);
     const spaced = WORDS.includes(this.data.kind) || this.data.kind === "bpe";
     if (spaced && first >= 0 && found[first][0] === 0x20) found[first] = found[first].subarray(1);
@@ -157,6 +158,7 @@ export class Tokenizer {
 
 const present = (...ids: (number | null)[]): number[] => ids.filter((id) => id !== null);
 
+const encoder = new TextEncoder();
 const decoder = (): TextDecoder => new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Lower case of each character alone: Σ at the end of a word is σ, as in the tokenizers of Python. */
@@ -164,7 +166,6 @@ const lower = (text: string): string => Array.from(text, (character) => characte
 
 /** The bytes of a surface: \uDC80 … \uDCFF alone are the bytes 0x80 … 0xFF, all else is UTF-8. */
 function bytesOf(surface: string): Uint8Array {
-  const encoder = new TextEncoder();
   return Uint8Array.from(
     Array.from(surface).flatMap((character) => {
       const code = character.charCodeAt(0);

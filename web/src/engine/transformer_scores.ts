@@ -48,7 +48,7 @@ function dotScore(factor: number, factorName: string, maps: Partial<Pick<Score, 
       trace({ name: words.q[0], how: words.q[1], values: [...q] });
       trace({ name: words.k[0], how: words.k[1], values: [...k] });
       const product = `${words.q[0]} ⊙ ${words.k[0]}`;
-      trace({ name: product, how: `${words.q[0]} times ${words.k[0]}, dimension by dimension`, values: Array.from(q, (one, i) => one * k[i]) });
+      trace({ name: product, how: `${words.q[0]} times ${words.k[0]}, number by number`, values: Array.from(q, (one, i) => one * k[i]) });
     },
   };
 }
@@ -70,12 +70,13 @@ function additive(weights: Weights, path: string): Score {
       return sum;
     },
     lines(q, k, trace) {
-      const bent = Array.from(q, (one, d) => Math.tanh(one + k[d]));
-      trace({ name: "W q", how: "the query of this head, times W, plus b", values: [...q] });
-      trace({ name: "U k", how: "the key of this head, times U", values: [...k] });
-      trace({ name: "tanh", how: "tanh of W q + U k, dimension by dimension", values: bent });
-      trace({ name: "v", how: "the weights of the score, one for each dimension", values: [...v] });
-      trace({ name: "v ⊙ tanh", how: "v times tanh, dimension by dimension", values: bent.map((one, d) => one * v[d]) });
+      const sums = Array.from(q, (one, d) => one + k[d]), bent = sums.map(Math.tanh);
+      trace({ name: "Wq", how: "the query of this head, times W, plus its bias", values: [...q] });
+      trace({ name: "Uk", how: "the key of this head, times U", values: [...k] });
+      trace({ name: "Wq + Uk", how: "Wq plus Uk, number by number", values: sums });
+      trace({ name: "tanh", how: "the tanh of each number of Wq + Uk", values: bent });
+      trace({ name: "v", how: "the learned vector of the score", values: [...v] });
+      trace({ name: "v ⊙ tanh", how: "v times tanh, number by number", values: bent.map((one, d) => v[d] * one) });
     },
   };
 }

@@ -2,6 +2,7 @@
 
 import { type Axis, isUnknown } from "../core/axes.ts";
 import { make } from "../core/dom.ts";
+import { places } from "../core/places.ts";
 import { share } from "../core/scale.ts";
 import { at, describe, hottest, isMasked, type Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
@@ -57,9 +58,8 @@ class Matrix {
   }
 
   private build(shown: Shown): void {
-    const { part, hidden } = shown;
-    const places = (axis: Axis): number[] => part[axis].map((_, at) => at).filter((at) => !hidden?.[axis].has(at));
-    [this.rows, this.columns] = [places("rows"), places("columns")];
+    const { part } = shown;
+    [this.rows, this.columns] = [places(shown, "rows"), places(shown, "columns")];
     const name = (axis: Axis, index: number): HTMLElement =>
       make("span", isUnknown(part, axis, index) ? { class: "unknown", title: "not in the vocabulary" } : {}, part.labels[axis][index]);
     const corner = make("td", { role: "presentation", class: "corner" });
@@ -73,8 +73,9 @@ class Matrix {
       body.append(line);
     }
     this.table.replaceChildren(make("thead", {}, head), body);
-    const room = shown.stepped || !this.context.full ? Math.max(300, this.box.clientWidth - 80) : 800;
-    this.table.style.setProperty("--side", `${Math.max(14, Math.min(36, Math.floor(room / Math.max(1, this.columns.length)) - 1))}px`);
+    const room = Math.max(160, this.context.full ? (shown.stepped ? this.box.clientWidth - 80 : 800) : this.context.room - 8 * part.widest.rows);
+    const side = Math.floor(room / Math.max(1, this.columns.length)) - 1;
+    this.table.style.setProperty("--side", `${Math.max(14, Math.min(this.context.full ? 36 : 30, side))}px`);
     const header = this.table.tHead?.offsetHeight ?? 0;
     this.box.style.scrollPadding = `${header}px 4px 4px ${corner.offsetWidth}px`; // of a focused cell
   }

@@ -32,6 +32,8 @@ export interface Context {
   shown(): Shown;
   /** Whether this is a full page, with controls; otherwise it is one of several pictures. */
   full: boolean;
+  /** The width that a picture among others may have. */
+  room: number;
   /** What a screen reader says. */
   announce(text: string): void;
   keys: Keys | null;

@@ -26,6 +26,7 @@ from regard.training.chance import describe_chance
 from regard.training.evaluate import evaluate
 from regard.training.events import Finished
 from regard.training.extractor import Start
+from regard.training.ladder.pictured import pictured
 from regard.training.ladder.quality import curve, evaluations, read_log, values
 from regard.training.loop import Diverged
 from regard.training.prepare import prepare
@@ -155,6 +156,7 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
         "parameters": model.parameter_count,
         "flops": flops(model.module.config),
         "attends": bool(attentions(model.module)),
+        "attention": pictured(model, examples),
         "width": recipe.model.width,
         "tokens_per_second": statistics.median(speeds),
         "training_seconds": times[-1],

@@ -1,0 +1,54 @@
+// The code that makes what is shown again: a line of Python, and one of the shell.
+
+import type { Ask } from "../engine/api.ts";
+import type { Shown } from "./shown.ts";
+import { MEAN, type State } from "./store.ts";
+
+/** A text as Python's repr writes it. */
+export function repr(text: string): string {
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const escaped = Array.from(text, (one) => {
+    if (one === "\\" || one === quote) return `\\${one}`;
+    const short = { "\n": "\\n", "\r": "\\r", "\t": "\\t" }[one];
+    if (short || one === " " || !/[\p{C}\p{Z}]/u.test(one)) return short ?? one;
+    const point = one.codePointAt(0) ?? 0, hex = (digits: number): string => point.toString(16).padStart(digits, "0");
+    return point < 0x100 ? `\\x${hex(2)}` : point < 0x10000 ? `\\u${hex(4)}` : `\\U${hex(8)}`;
+  });
+  return `${quote}${escaped.join("")}${quote}`;
+}
+
+/** A text as Python's shlex.quote writes it. */
+export const quote = (text: string): string =>
+  text === "" || /[^A-Za-z0-9_@%+=:,./-]/.test(text) ? `'${text.replaceAll("'", `'"'"'`)}'` : text;
+
+/** What is chosen of the view: part, layer and head, where there is a choice. */
+function chosen(shown: Shown, state: State): [string, string | number][] {
+  const { part, layers } = shown, [{ number, heads }] = layers;
+  const found: [string, string | number][] = part.name ? [["part", part.name]] : [];
+  if (layers.length === 1 && number !== null) found.push(["layer", number]);
+  if (layers.length === 1 && shown.heads === 1 && heads.length > 1) found.push(["head", heads[state.heads[0]]]);
+  return found;
+}
+
+const changed = ({ text: _, second: __, target: ___, ...rest }: Partial<Ask>): boolean => Object.keys(rest).length > 0;
+
+/** A line of Python that gives the shown matrix. */
+export function python(run: string, ask: Ask, shown: Shown, state: State): string {
+  const texts = ask.second === undefined ? repr(ask.text) : `(${repr(ask.text)}, ${repr(ask.second)})`;
+  const target = ask.target === undefined ? "" : `, target=${repr(ask.target)}`;
+  const view = `regard.look(regard.load(${repr(run)}), ${texts}${target})`;
+  const call = (verb: string): string => `${view}.${verb}(${chosen(shown, state).map(([name, value]) => `${name}=${typeof value === "string" ? repr(value) : value}`).join(", ")})`;
+  const { part, layers } = shown, all = layers[0].heads.length;
+  let line = call(shown.heads === 1 ? "only" : "matrix");
+  if (state.layer === MEAN && part.name === "cross") line = `sum(layer.weights.mean(axis=0) for layer in ${call("only")}.layers) / ${layers.length}`;
+  else if (state.layer !== MEAN && shown.heads > 1 && shown.heads < all) line = `${call("only")}.layers[0].weights[[${[...state.heads].sort((a, b) => a - b).join(", ")}]].mean(axis=0)`;
+  return `import regard; ${line}${changed(ask) ? "  # without the other changes made in the page" : ""}`;
+}
+
+/** The command that makes a page of it. */
+export function command(run: string, ask: Ask, shown: Shown, state: State): string {
+  const texts = [run, ask.text, ...(ask.second === undefined ? [] : [ask.second])], dashed = texts.some((text) => text.startsWith("-"));
+  const options = [...(ask.target === undefined ? [] : [`--target=${quote(ask.target)}`]), ...chosen(shown, state).map(([name, value]) => `--${name} ${quote(String(value))}`)];
+  const given = texts.map(quote).join(" "), end = "-o look.html";
+  return dashed ? ["regard look", ...options, end, "--", given].join(" ") : ["regard look", given, ...options, end].join(" ");
+}

@@ -4,8 +4,8 @@
     python benchmarks/pages.py --layers 6 --heads 8 --tokens 64 --turns 5
     python benchmarks/pages.py --bertviz                          # the page that BertViz makes of the same weights
 
-The page is what a user saves: `AttentionView(...).save("page.html")`. Its weights are random rows that sum to 1. Each turn
-opens it in a new window and prints the median over the turns, in milliseconds:
+The page is what a user saves: `AttentionView(...).save("page.html")`. Its weights are random rows that sum to 1. Each
+turn opens it in a new window. Printed is the median over the turns, in milliseconds, and the smallest and largest:
 
 - first paint: from the start of the navigation to the first contentful paint, as the browser reports it;
 - opened: until the second frame after the page has loaded, which is when it answers;

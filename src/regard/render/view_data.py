@@ -159,7 +159,9 @@ class Layer:
     visible: NDArray[np.bool_] | None = None  # (Tq, Tk) False where a query may not look; None: it is not known
     contexts: Floats | None = None  # (H, Tq, D) the weighted sum of the values of each head; None: not stored
     query: Query = "layer"
-    norms: Floats | None = None  # (H, Tk) the norm of each value after the output projection of its head; None: not known
+    norms: Floats | None = (
+        None  # (H, Tk) the norm of each value after the output projection of its head; None: not known
+    )
 
     def __post_init__(self) -> None:
         weights = np.asarray(self.weights, dtype=np.float32)

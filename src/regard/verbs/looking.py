@@ -325,8 +325,9 @@ def _reads(module: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[R
 
 
 def _norms(owner: nn.Module, memory: Memory) -> Floats:
-    """The norms of the values of a memory after the output projection of their heads (Kobayashi et al. 2020). (H, Tk)"""
-    values = memory.values[0].reshape(-1, *memory.values.shape[-2:]).float()  # (H, Tk, D); one head where there are none
+    """The norms of the values after the output projections of their heads (Kobayashi et al. 2020). (H, Tk)"""
+    values = memory.values[0].float()
+    values = values.reshape(-1, *values.shape[-2:])  # (H, Tk, D); one head where there are none
     if isinstance(owner, MultiHead):
         values = torch.einsum("hkd,whd->hkw", values, owner.out.weight.float().unflatten(1, (owner.heads, -1)))
     return values.norm(dim=-1).cpu().numpy()

@@ -46,7 +46,7 @@ class HeadGrid {
   private readonly heats = ["Weights of the head", "Weights of the second head", "Difference"].map((label) => new Heat(label, () => undefined));
   private readonly captions = this.heats.map(() => make("figcaption", {}));
   private readonly peek = make("div", { class: "peek" }, this.about, this.pictures);
-  private readonly body = make("div", { class: "pair" }, this.peek, this.box);
+  private readonly body = make("div", { class: "pair" }, this.box, this.peek);
   private cells: Cell[] = [];
   private sizes: Sizes = { columns: 1, side: SMALLEST, beside: true, room: 0, width: 0 };
   private built = "";
@@ -243,7 +243,7 @@ class HeadGrid {
     }
     if (same(place, this.chosen)) return;
     const name = headName(part, place);
-    this.comparing = true;
+    this.comparing = false; // the second head says that two are compared, so that Back ends it
     this.keep("grid.with", store.state.more["grid.with"] === name ? "" : name);
     if (this.drawn) this.context.announce(`${this.captions[2].textContent}. ${largest(this.drawn)}`);
   }

@@ -151,10 +151,10 @@ export const matrix: View = {
   available: () => true,
   mount(root, context) {
     const table = new Matrix(context), large = new LargeMatrix(context);
-    root.append(table.box, large.box);
     return (state) => {
       const shown = context.shown(), many = shown.part.rows.length * shown.part.columns.length > MOST;
-      [table.box.hidden, large.box.hidden] = [many, !many];
+      const { box } = many ? large : table;
+      if (box.parentNode !== root) root.replaceChildren(box);
       if (many) large.update(shown, state);
       else table.update(state);
     };

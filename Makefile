@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The build of torch for CPUs: that of PyPI for Linux has 2 GB of CUDA libraries, which only an NVIDIA GPU needs.
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-all quick kept mutants lint docs install clean
+.PHONY: web demo test test-all quick kept mutants lint docs install clean
 
 install: $(VENV)/.installed
 
@@ -58,6 +58,11 @@ kept: install
 # How many of 400 small random changes of the code a test notices: an hour or two on two cores.
 mutants: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
+
+# Checks, builds and tests the scripts of the pages. The built files are committed: only who changes web/ needs Node.
+web:
+	@command -v npm > /dev/null || { echo "make web needs Node 20 or later, with npm"; exit 1; }
+	cd web && npm ci --no-audit --no-fund && npm run check && npm run build && npm test
 
 lint: install
 	$(BIN)/ruff check .

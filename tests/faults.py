@@ -1122,8 +1122,8 @@ FAULTS = (
     Fault(
         "the tooltip of a line is not escaped",
         "lines_svg",
-        "prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j])",
-        "Markup(prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j]))",
+        "prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j], matrix.part)",
+        "Markup(prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j], matrix.part))",
         "render/test_view_svg.py",
     ),
     # -- attention, layers

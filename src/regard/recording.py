@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from operator import index
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,8 @@ class Tape:
     continues: dict[str, list[bool]] = field(default_factory=dict)
     # For each item of the batch: name → axes. Filled in by verbs, empty otherwise.
     captions: list[dict[str, Axes]] = field(default_factory=list)
+    # For each item of the batch: the loaded model and the ids that it read, source and target. Filled in by verbs.
+    origins: list[tuple[Any, tuple[list[int], list[int]]]] = field(default_factory=list, repr=False)
     # Name → the numbers of the recorded heads, where ``record`` chose some of them.
     heads: dict[str, list[int]] = field(default_factory=dict)
     # The names of all attention modules of the model, recorded or not, from the input to the output.

@@ -89,12 +89,16 @@ def test_a_matrix_of_many_tokens_has_the_weight_of_the_cell_under_pointer_and_fo
     plot = page.locator(".matrix-view .plot")
     box = plot.bounding_box()
     side = box["width"] / 80
-    colour = """([x, y]) => {
+    colours = """(side) => {
         const brush = document.querySelector(".matrix-view canvas").getContext("2d");
-        return [...brush.getImageData(x, y, 1, 1).data];
+        const all = brush.getImageData(0, Math.floor(2.5 * side), 80 * side, 1).data;
+        return [2, 3, 50].map((cell) => [...all.slice(4 * (cell * side + 5)).slice(0, 3)]);
     }"""
-    middle = [side * 2.5, side * 2.5]
-    assert page.evaluate(colour, middle) != page.evaluate(colour, [side * 3.5, side * 2.5])
+    strong, *weak = page.evaluate(colours, round(side))
+    blue, grey = [0x1D, 0x4E, 0xD8], [0xF0, 0xF2, 0xF7]
+    share = float(view.layers[0].weights[0][2, 2])  # of the scale, which ends at 1
+    assert strong == pytest.approx([low + share * (high - low) for low, high in zip(grey, blue)], abs=2)
+    assert weak == [grey, grey]
     page.mouse.move(box["x"] + side * 3.5, box["y"] + side * 4.5)
     page.mouse.move(box["x"] + side * 2.5, box["y"] + side * 2.5)
     strong = view.layers[0].weights[0][2, 2]
@@ -122,11 +126,11 @@ def test_norms_are_those_of_python_in_the_page_and_in_its_engine(opened: Any) ->
     shown = page.locator(".shares td:nth-child(2)")
 
     def expected(text: str) -> list[float]:
-        (layer,) = look(model, text, target="zz", part="cross", layer=0).layers
+        (layer,) = look(model, text, target="zz", part="cross", layer=1).layers
         return layer.norms[int(head)].tolist()
 
     head = page.locator(".heads [aria-pressed=true]").text_content()
-    assert page.text_content("h2 .label") == f"cross · layer 0 · head {head}"
+    assert page.text_content("h2 .label") == f"cross · layer 1 · head {head}"
     assert [float(one) for one in shown.all_text_contents()] == pytest.approx(expected("abc"), abs=1e-5)
     page.evaluate(
         """location.hash += '&panel=norms&ask={"text":"cab"}'; dispatchEvent(new PopStateEvent("popstate"))"""

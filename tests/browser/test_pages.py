@@ -1,6 +1,11 @@
-"""Pages in a real browser: Debian's Chromium, driven by Playwright. Skipped where Chromium is not installed."""
+"""Pages in a real browser."""
 
+import csv
+import re
+import shlex
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -8,7 +13,7 @@ import pytest
 from regard.render import AttentionView, Frame, ImageView, Layer
 from regard.render.html import report_html
 from regard.render.image_view import images_html
-from regard.render.view_data import Unknown
+from regard.render.view_data import Origin, Special, Unknown
 from regard.report.sections import Curve, Folded, Gallery, Heatmap, Heatmaps, Line, LineGallery, Pre, Table
 
 
@@ -228,6 +233,89 @@ def test_the_words_of_a_caption_are_read_on_the_image(opened: Any) -> None:
     assert shades(page)[1] == 0
 
 
+def test_the_address_has_the_state_and_back_undoes_a_choice(opened: Any) -> None:
+    page = opened(translator().html())
+    assert page.evaluate("location.hash") == ""
+    page.get_by_role("button", name="0", exact=True).click()
+    page.get_by_role("tab", name="Lines").click()
+    page.keyboard.press("Enter")  # the same tab again: no entry
+    page.locator(".count").click()
+    page.keyboard.press("ArrowRight")  # the focus is on no tab: a step
+    assert page.evaluate("location.hash") == "#heads=0&view=lines&step=2"
+    address = page.url
+    page.go_back()  # a step is no entry of the history
+    assert page.inner_text(".label") == "cross · layer 1 · head 0"
+    assert page.locator(".matrix").is_visible()
+    page.go_back()
+    assert page.inner_text(".label") == "cross · layer 1 · head 1"
+    page.goto("about:blank")
+    page.goto(address)
+    assert page.locator("svg.lines").is_visible()
+    assert page.inner_text(".count") == "Step 2 of 3"
+    assert page.inner_text(".label") == "cross · layer 1 · head 0"
+
+
+def special_view() -> AttentionView:
+    """Two heads of three tokens, the first a special one, which takes four fifths of the weight."""
+    tokens = [Special("<bos>"), "=it's", "-b"]
+    weights = np.array([[[1, 0, 0], [0.75, 0.25, 0], [0.85, 0.0123456, 0.1376544]]] * 2, np.float32)
+    layer = Layer("decoder", weights, part="decoder", visible=np.tril(np.ones((3, 3), bool)))
+    return AttentionView("t", tokens, tokens, [layer], origin=Origin("runs/my run", ["it's", "b"], None))
+
+
+def test_a_number_is_the_same_in_the_tip_the_table_and_every_file(opened: Any, tmp_path: Path) -> None:
+    page = opened(special_view().html())
+    page.locator(".matrix tbody tr").nth(2).locator("td").nth(1).hover()
+    assert page.inner_text("#tip") == "\u2068-b\u2069 looks at \u2068=it's\u2069: 0.0123456 (H0)"
+    page.get_by_text("Show as table").click()
+    assert page.locator(".numbers tbody tr").nth(2).locator("td").all_inner_texts() == ["0.85", "0.0123456", "0.137654"]
+    assert page.locator(".numbers tbody tr").nth(0).locator("td").nth(1).inner_text() == "may not look"
+    files = {}
+    for name in ("CSV", "NPZ", "SVG", "PNG"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        files[name] = tmp_path / download.value.suggested_filename
+        download.value.save_as(files[name])
+    rows = list(csv.reader(files["CSV"].read_text(encoding="utf-8-sig").splitlines()))
+    assert rows == [
+        ["", "<bos>", "'=it's", "'-b"],
+        ["<bos>", "1", "", ""],
+        ["'=it's", "0.75", "0.25", ""],
+        ["'-b", "0.85", "0.0123456", "0.137654"],
+    ]
+    with np.load(files["NPZ"], allow_pickle=False) as arrays:
+        np.testing.assert_allclose(arrays["weights"], special_view().layers[0].weights[0], atol=1e-6)
+        assert arrays["rows"].tolist() == ["<bos>", "=it's", "-b"]
+    drawn = ElementTree.parse(files["SVG"]).getroot()
+    assert "-b looks at =it's: 0.0123456 (H0)" in [re.sub("[\u2068\u2069]", "", text) for text in drawn.itertext()]
+    header = files["PNG"].read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(header[16:20], "big") == 2 * int(drawn.get("width", ""))
+
+
+def test_special_tokens_are_hidden_and_a_page_says_how_to_make_it_again(opened: Any) -> None:
+    page = opened(special_view().html())
+    page.get_by_role("button", name="Hide special tokens").click()
+    assert page.locator(".special").inner_text() == "Special tokens hidden: 80 % of the weight"
+    assert page.locator(".matrix thead th").all_inner_texts() == ["=it's", "-b"]
+    page.get_by_role("button", name="Python").click()
+    code = page.inner_text(".code")
+    assert code == (
+        "import regard; regard.look(regard.load('runs/my run'), (\"it's\", 'b')).only(part='decoder', head=0)"
+    )
+    page.get_by_role("button", name="Command").click()
+    command = "regard look 'runs/my run' 'it'\"'\"'s' b --part decoder --head 0 -o look.html"
+    assert page.inner_text(".code") == command
+    assert shlex.split(command)[2:5] == ["runs/my run", "it's", "b"]
+
+
+def test_data_of_another_version_is_not_drawn(opened: Any) -> None:
+    html = translator().html().replace('{"version":1,', '{"version":2,')
+    page = opened(html)
+    assert "data of version 2" in page.inner_text("[role=alert]")
+    assert page.locator("svg.regard").is_visible()  # the picture for browsers without scripts stays
+
+
 @pytest.mark.slow
 def test_images_keep_their_shape_on_a_desk_and_on_a_phone(opened: Any) -> None:
     strip = captioned(["a", "clip"], height=8, width=96, columns=12)
@@ -258,7 +346,7 @@ def test_only_a_really_wide_matrix_of_a_report_scrolls(opened: Any) -> None:
     for width in (1300, 1180, 1000, 820):
         page.set_viewport_size({"width": width, "height": 800})
         scrolls = "all => all.map((one) => one.scrollWidth > one.clientWidth)"
-        found = page.locator(".gallery .scroll").evaluate_all(scrolls)
+        found = page.locator(".gallery .stage").evaluate_all(scrolls)
         assert found[:4] == [False] * 4, width
     assert found[4:] == [True, True]
 

@@ -97,6 +97,22 @@ def changed_cases() -> list[Case]:
     ]
 
 
+def traced_cases() -> list[Case]:
+    """One cell of each score, by the state before the step or at it, and scores in place of the model's own."""
+    found, head = [], {"part": "cross", "layer": 0, "head": 0}
+    for seed, score in enumerate(("dot", "scaled_dot", "general", "additive", "cosine", "location")):
+        model = translator(seed, score=score, decoder=("luong", "bahdanau")[seed % 2])
+        cell = {**head, "column": 2}
+        asks: list[dict[str, Any]] = [
+            {"text": TEXTS[0], "target": "2021", "cell": {**cell, "row": row}} for row in (0, 1)
+        ]
+        asks += [{**asks[0], "score": other} for other in ("dot", "scaled_dot")]
+        asks.append({**asks[0], "masks": {"columns": [1, 3]}})
+        found.append(Case(score, model, asks))
+    found.append(Case("window", translator(7, window="local-p", radius=4), found[0].asks[:1]))
+    return found
+
+
 def language_cases() -> list[Case]:
     """Recurrent language models."""
     settings: list[dict[str, Any]] = [
@@ -142,6 +158,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answered]:
     groups = {
         "seq2seq": seq2seq_cases(),
         "changed": changed_cases(),
+        "traced": traced_cases(),
         "language": language_cases(),
         "structured": structured_cases(),
     }
@@ -154,7 +171,7 @@ def page(model: Loaded, text: str, **options: Any) -> dict[str, Any]:
     view = look(model, text, **options)
     matrix = view.matrix()
     shown = view.parts or {"": [Layer(matrix.label, matrix.weights[None], matrix.rows, matrix.columns)]}
-    return json.loads(PageData.fit(shown, view.frames or (), bool(view.layers)).json())
+    return PageData.fit(shown, view.frames or (), bool(view.layers)).to_json()
 
 
 def close(found: Any, expected: Any, least: float) -> float:
@@ -234,6 +251,46 @@ def test_a_ranking_has_the_difference_that_a_head_makes(every: dict[str, Answere
         assert damage["changed"] == (without.text != best.text)
         assert damage["text"] == without.text
         close(damage["difference"], changed.sum() - whole.sum(), 1e-4)
+
+
+def test_each_line_of_a_trace_follows_from_those_above(every: dict[str, Answered]) -> None:
+    for case, messages in every["traced"]:
+        for ask, message in zip(case.asks, messages):
+            answer, column = message["answer"], ask["cell"]["column"]
+            lines = {line["name"]: np.array(line["values"], float) for line in answer["trace"]["lines"]}
+            named = {line["name"]: line for line in answer["trace"]["lines"]}
+            frame = answer["frames"][ask["cell"]["row"]]
+            state = frame["state"] if frame["before"] is None else frame["before"]
+            close(lines["s"] if "s" in lines else lines["q"], state, 1e-7)
+            score = ask.get("score", case.name if case.name != "window" else "additive")
+            logit = logit_of(score, lines)
+            close(logit, lines["logits"][named["logits"]["at"]], 1e-6)
+            logits = lines.get("mask", lines["logits"])
+            powers = np.exp(logits - logits.max())
+            close(lines["softmax"], powers / powers.sum(), 1e-6)
+            weights = lines.get("window", lines["softmax"])
+            layer = answer["parts"][0]["layers"][0]
+            row = np.reshape(layer["weights"], (len(answer["frames"]), -1))[ask["cell"]["row"]]
+            close(weights, row, 1e-7)
+            close(lines["weight · v"], weights[column] * lines["v"], 1e-6)
+            close(lines["Σ over keys"], lines["weight · v"] + lines["the other keys"], 1e-6)
+            close(lines["Σ over keys"], layer["contexts"][0][ask["cell"]["row"]], 1e-6)
+            if "masks" in ask:
+                assert row[1] == row[3] == 0
+
+
+def logit_of(score: str, lines: dict[str, Any]) -> float:
+    """The logit of a cell, computed again from the lines of its trace."""
+    if score == "location":
+        return float(lines["(Wq)ⱼ"][0])
+    if score == "additive":
+        close(lines["tanh"], np.tanh(lines["Wq"] + lines["Uk"]), 1e-6)
+        close(lines["Σ"], [(lines["v ⊙ tanh"]).sum()], 1e-6)
+        return float((lines["vector v"] * lines["tanh"]).sum())
+    total = float((lines["q"] * lines["k"]).sum())
+    close(lines["q ⊙ k"].sum(), total, 1e-6)
+    close(lines["Σ"][0], total, 1e-6)
+    return total / len(lines["q"]) ** 0.5 if score == "scaled_dot" else total
 
 
 def test_classes_and_their_probabilities(every: dict[str, Answered]) -> None:

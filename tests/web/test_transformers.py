@@ -22,11 +22,12 @@ from regard.data.fields import InputText, LabelField, LabelsField, MaskedText, T
 from regard.data.joined import JoinedText
 from regard.data.tokenizers import train_tokenizer
 from regard.heads import ClassHeadConfig, LabelsHeadConfig, TagHeadConfig
+from regard.mask import Mask
 from regard.models import BertConfig, GptConfig, HeadedConfig, TransformerConfig
 from regard.models.parts import parts, path_of
 from regard.recording import attentions, observe, tape_name
 from regard.render.formatting import visible
-from regard.render.page import masked_ranges
+from regard.render.page_data import masked_ranges
 from regard.render.view import AttentionView
 from regard.tasks import CLASSIFY, LANGUAGE, MASKED, TASKS, TRANSLATE
 from regard.verbs.loaded import Loaded
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="the engine of a page runs 
 LOGS, WEIGHTS = 1e-5, 2e-6  # the largest differences from PyTorch in double precision
 LINES = ["3 février 2021", "12. März 1999", "2021-02-03", "a b c"]
 TEXTS = ["7", "3 février 2021", "12. ?ärz 1999 a b c 2021"]
+CHANGES = {"heads", "score", "masks"}
 LOOKED = {"text": "3 février 2021", "second": "a b c"}
 TOKENS = train_tokenizer("char", LINES, 300)
 WITH_MASK = train_tokenizer("char", LINES, 300, mask="[MASK]")
@@ -132,6 +134,9 @@ def asks_of(name: str, model: Loaded, seed: int) -> list[dict[str, Any]]:
         for number, part in enumerate(there, seed):
             head = {"part": part, "layer": 0, "head": number % 2, "kind": ("off", "uniform", "one-hot")[number % 3]}
             asks.append({**plain, "heads": [head]})
+    if name == "bert":  # the last one leaves nothing that the first token may look at
+        masks: list[dict[str, Any]] = [{"columns": [2, 5]}, {"window": 2}, {"causal": True, "columns": [0]}]
+        asks += [{**plain, "masks": one} for one in masks]
     if body.score in ("dot", "scaled_dot"):
         asks.append({**plain, "score": "dot" if body.score == "scaled_dot" else "scaled_dot"})
     return [*asks, *({**plain, "cell": {"part": part, "layer": 0, "head": 1, "row": 3, "column": 2}} for part in there)]
@@ -199,6 +204,23 @@ def scored(module: Any, score: str | None) -> Iterator[None]:
         read[path].read.score.scale = scale
 
 
+@contextmanager
+def masked(module: Any, masks: dict[str, Any] | None, length: int) -> Iterator[None]:
+    """Inside this block a model that reads both ways has the masks of a question."""
+    if not masks:
+        yield
+        return
+    at = torch.arange(length)
+    seen = (at[:, None] - at).abs() <= masks.get("window", length)
+    seen[:, masks.get("columns", [])] = False
+    if masks.get("causal"):
+        seen &= at[:, None] >= at
+    forward = module.stack.forward
+    module.stack.forward = lambda x, real=None: forward(x, real, Mask(pairs=seen))
+    yield
+    del module.stack.forward
+
+
 @dataclass
 class Compared:
     """One answer of the engine, and the same by PyTorch in single and in double precision."""
@@ -225,7 +247,7 @@ def by_pytorch(model: Loaded, ask: dict[str, Any], answer: dict[str, Any]) -> Fo
         assert array[:, 0].tolist() == tokens
         segments = array[:, 1].tolist()
     functions = {path: one for change in ask.get("heads", ()) for path, one in changed(module, change).items()}
-    with edit(module, functions), scored(module, ask.get("score")):
+    with edit(module, functions), scored(module, ask.get("score")), masked(module, ask.get("masks"), len(tokens)):
         found = pytorch(module, source, tokens, segments)
     if model.task.head == "masked":
         found.logits = found.logits[[at for at, token in enumerate(tokens) if token == WITH_MASK.special_tokens.mask]]
@@ -300,11 +322,9 @@ def test_the_weights_contexts_and_norms_are_those_of_pytorch(compared: list[Comp
                     near(exact, single[kind], limit + worst(single[kind], double[kind]), one, place, kind)
 
 
-def test_a_change_of_a_head_and_another_score_change_the_weights(compared: list[Compared]) -> None:
-    plain = {
-        (one.name, one.ask["text"]): weights_of(one) for one in compared if not {"heads", "score"} & one.ask.keys()
-    }
-    others = [one for one in compared if {"heads", "score"} & one.ask.keys()]
+def test_changes_of_heads_other_scores_and_masks_change_the_weights(compared: list[Compared]) -> None:
+    plain = {(one.name, one.ask["text"]): weights_of(one) for one in compared if not CHANGES & one.ask.keys()}
+    others = [one for one in compared if CHANGES & one.ask.keys()]
     assert len(others) > 60
     for one in others:
         assert weights_of(one) != plain[one.name, one.ask["text"]], (one.name, one.ask)
@@ -323,12 +343,12 @@ def recompute(one: Compared) -> None:
     lines, names, at = dict(written), [name for name, _ in written], one.ask["cell"]["column"]
     compared = [values for _, values in written[: names.index("Σ")]]
     if "tanh" in names:
-        q, k, both, bent, v, product = compared
+        q, k, both, bent, v, product = compared[-6:]
         same(q + k, both, one)
         same(np.tanh(both), bent, one)
         same(v * bent, product, one)
     else:
-        q, k, product = compared
+        q, k, product = compared[-3:]
         same(q * k, product, one)
     total = lines["Σ"]
     same(product.sum(), total, one)

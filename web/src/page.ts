@@ -3,6 +3,7 @@
 
 import { startTips } from "./core/tip.ts";
 import { make } from "./core/dom.ts";
+import { fitFrame } from "./core/frame.ts";
 import { type ImageData, type PageData, VERSION } from "./data.ts";
 import { mountFigure } from "./figure.ts";
 import { openEngine } from "./live.ts";
@@ -21,3 +22,4 @@ function open(root: HTMLElement, number: number): void {
 
 startTips();
 document.querySelectorAll<HTMLElement>("[data-figure]").forEach(open);
+fitFrame();

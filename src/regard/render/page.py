@@ -1,10 +1,11 @@
 """The interactive page of a view: one HTML file with all layers and heads, and every decoding step."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from regard.errors import UserError
 from regard.render.formatting import Markup, asset, bdi, isolate, lines, tag
 from regard.render.page_data import MAX_CELLS, PageData, Parts, data_script
 from regard.render.svg import matrix_svg
@@ -13,6 +14,7 @@ from regard.report.glossary import DOCS, PART_WORDS, WORDS
 
 # The page may use its own inline style and script, and may not load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+MOST_IN_CELL = 2_000_000  # bytes of a page in a cell of a notebook, which keeps them in its file
 COMPUTES = f"{POLICY}; worker-src blob:"  # the engine runs in a worker of the page's own text
 
 MAX_READ = 4096  # cells of a static picture that is shown until the script has drawn its own
@@ -38,6 +40,23 @@ def document(title: str, body: Markup, *scripts: Markup, policy: str = POLICY) -
     ]
     parts = [tag("head", {}, "\n", lines(head)), tag("body", {}, "\n", lines([body, *scripts]))]
     return Markup(f"<!doctype html>\n{tag('html', {'lang': 'en'}, lines(parts))}\n")
+
+
+def in_notebook(picture: Markup, page: Callable[[], str]) -> Markup:
+    """A picture for a cell of a notebook, followed by the page in a frame if it is small enough.
+
+    The script of the page hides the picture before its frame (web/src/core/frame.ts). A notebook that removes scripts
+    or frames shows the picture.
+    """
+    static = tag("div", {"style": "overflow-x:auto"}, picture)
+    try:
+        html = page()
+    except UserError:  # too large for a browser
+        return static
+    if len(html.encode()) > MOST_IN_CELL:
+        return static
+    frame = {"srcdoc": html, "title": "Attention", "style": "width:100%;height:2px;border:0", "data-regard": "page"}
+    return Markup(f"{static}{tag('iframe', frame, '')}")
 
 
 def figure(kind: str, data: Mapping[str, Any], static: Markup) -> Markup:

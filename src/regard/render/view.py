@@ -11,8 +11,8 @@ from rich.text import Text
 
 from regard.alignment import alignment_layer
 from regard.errors import UserError, nearest
-from regard.render.formatting import Markup, tag
-from regard.render.page import Live, page_html
+from regard.render.formatting import Markup
+from regard.render.page import Live, in_notebook, page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
 from regard.render.view_data import EMPTY, Answer, Frame, Layer, Matrix, Origin, npz_bytes, save_picture
@@ -160,7 +160,8 @@ class AttentionView:
         return save_picture(path, self.html, self.svg, self._npz)
 
     def _repr_html_(self) -> str:
-        return tag("div", {"style": "overflow-x:auto"}, self.svg())
+        """The picture, and the page in a frame, whose script hides the picture: it stays where scripts are removed."""
+        return in_notebook(self.svg(), self.html)
 
     def _part(self, which: str | None) -> list[Layer]:
         parts = self.parts

@@ -201,9 +201,10 @@ def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> 
     The verb's own batches, in another order, are not recorded, so item i of the tape is pair i. A tape holds one batch:
     pairs that do not fit in one are refused, and so is a second pass.
     """
-    if active_tape(model.module) is not None:
+    if (tape := active_tape(model.module)) is not None:
         encoded = [row_of(model, pair) for pair in pairs]
         record_rows(model, encoded, [axes(model, pair) for pair in pairs], batch_tokens)
+        tape.origins = [(model, pair) for pair in pairs]
 
 
 @torch.no_grad()

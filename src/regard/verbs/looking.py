@@ -68,7 +68,19 @@ def view(
         numbers = tape.layer_number(name), tape.heads.get(name)
         layers.append(Layer(name or "attention", there.numpy(), own.rows, own.columns, own.part, *numbers))
     main = next((layer for layer in layers if layer.part == "cross"), layers[0])
-    return AttentionView(title, main.rows or (), main.columns or (), layers)
+    seen = AttentionView(title, main.rows or (), main.columns or (), layers)
+    whole = rows is columns is None and not tape.heads and len(tape) == len(tape.modules)
+    return _with_origin(seen, *tape.origins[item]) if whole and item < len(tape.origins) else seen
+
+
+def _with_origin(seen: AttentionView, model: Loaded, pair: IdPair) -> AttentionView:
+    """The picture with the model that read these ids, if the text that they spell has the same ids."""
+    tokenizers = [each for each in (model.source_tokenizer, model.target_tokenizer) if each]
+    read = pair[2 - len(tokenizers) :]
+    texts = [tokenizer.decode(ids) for tokenizer, ids in zip(tokenizers, read)]
+    if any(tokenizer.encode(text) != ids for tokenizer, text, ids in zip(tokenizers, texts, read)):
+        return seen
+    return _of_model(model, seen, texts[:1], texts[1] if texts[1:] else None, [pair])
 
 
 def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:

@@ -1,5 +1,6 @@
 // The colours of the style sheet for a canvas, which has no style of its own: they change with the theme of the reader.
 
+import { make } from "./dom.ts";
 import { lookup } from "./scale.ts";
 
 export type Rgb = readonly number[];
@@ -21,24 +22,27 @@ export function repainted(paint: () => void): void {
   painters.add(paint);
 }
 
-for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print"]) {
-  globalThis.matchMedia?.(query).addEventListener("change", () => {
-    palette = null;
-    for (const paint of painters) paint();
-  });
+function changed(): void {
+  palette = null;
+  for (const paint of painters) paint();
+}
+
+if (globalThis.document) {
+  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print"]) matchMedia(query).addEventListener("change", changed);
+  new MutationObserver(changed).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 }
 
 /** The colours now. */
 export function colours(): Palette {
   if (palette) return palette;
-  const style = getComputedStyle(document.documentElement), brush = document.createElement("canvas").getContext("2d");
+  const probe = document.body.appendChild(make("i", { hidden: true })), style = getComputedStyle(probe);
   const rgb = (name: string): Rgb => {
-    if (!brush) return [0, 0, 0];
-    brush.fillStyle = style.getPropertyValue(name).trim(); // in any notation of CSS; a canvas answers with #rrggbb
-    return [1, 3, 5].map((at) => parseInt(String(brush.fillStyle).slice(at, at + 2), 16));
+    probe.style.color = `var(${name})`;
+    return style.color.match(/[\d.]+/g)?.slice(0, 3).map(Number) ?? [0, 0, 0]; // rgb(240, 242, 247)
   };
   const slot = rgb("--slot");
   palette = { more: lookup(slot, rgb("--ink")), less: lookup(slot, rgb("--warm")), hatch: rgb("--hatch"), ground: rgb("--card") };
+  probe.remove();
   return palette;
 }
 

@@ -3,7 +3,7 @@
 import type { Answer, Ask, Token } from "./api.ts";
 import type { Axes, Frame, LiveModel } from "../data.ts";
 import { modelOf } from "./families.ts";
-import { largest, logSoftmax, softmax } from "./math.ts";
+import { largest } from "./math.ts";
 import type { Generator, Model } from "./model.ts";
 import { partsOf, type Axis } from "./parts.ts";
 import { predictions } from "./predictions.ts";
@@ -30,11 +30,13 @@ export class Machine {
   readonly model: Model;
   private readonly target: Tokenizer;
   private readonly source: Tokenizer | null;
+  private readonly forbidden: ReadonlySet<number>;
 
   constructor(readonly live: LiveModel, weights: ArrayBuffer) {
     this.model = modelOf(live, weights);
     this.target = new Tokenizer(live.tokenizer);
     this.source = live.source && new Tokenizer(live.source);
+    this.forbidden = new Set(live.tokenizer.forbidden);
   }
 
   /** `check` throws if the question is to stop. */
@@ -62,19 +64,19 @@ export class Machine {
     const ofText = this.source ? ids : found.whole, read = axisOf(this.source ?? this.target, ofText, input);
     const axes: Record<string, Axes<Axis>> = { decoder: { rows: past, columns: past } };
     if (this.source) Object.assign(axes, { encoder: { rows: read, columns: read }, cross: { rows: predicted, columns: read } });
-    const texts = this.target.parts(found.ids), tokens = found.steps.map((step, at) => this.token(found.ids[at], step, predicted.pieces[at], texts[at]));
-    const distributions = ask.top === 0 ? { distributions: found.steps.map(({ logits }) => logSoftmax(logits)) } : {};
+    const texts = this.target.parts(found.ids), top = ask.top ?? TOP;
+    const steps = found.steps.map((step, at) => this.named(step, { id: found.ids[at], piece: predicted.pieces[at], text: texts[at] }, top));
     const ended = found.ids[found.ids.length - 1] === this.target.data.special.eos;
     return {
       text: this.target.decode(ended ? found.ids.slice(0, -1) : found.ids),
-      tokens,
-      score: tokens.reduce((sum, { score }) => sum + score, 0),
+      tokens: steps.map(({ token }) => token),
+      score: steps.reduce((sum, { token }) => sum + token.score, 0),
       given: found.given,
-      candidates: found.steps.map((step) => this.candidates(step.logits, ask.top ?? TOP)),
-      ...distributions,
+      candidates: steps.map(({ candidates }) => candidates),
+      ...(top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
-      frames: found.steps.map((step, at) => this.frame(step, found.ids[at], predicted.pieces[at], texts[at], ask.top ?? TOP)),
+      frames: steps.map(({ frame }) => frame),
       notes,
     };
   }
@@ -84,7 +86,7 @@ export class Machine {
     const state = model.start(source, taps), { bos, eos } = this.target.data.special, opening = bos === null ? [] : [bos];
     if (text) return this.scored(model, state, text.ids, taps);
     const given = ask.forced ?? [], beam = ask.beam ?? 1, limit = Math.max(this.limit(length, ask.limit), given.length);
-    const options = { opening, forced: given, beam, limit, stop: eos, forbidden: new Set(this.target.data.forbidden) };
+    const options = { opening, forced: given, beam, limit, stop: eos, forbidden: this.forbidden };
     const found = search(model, state, options, beam > 1 ? quiet : taps);
     if (beam > 1) {
       const scored = this.scored(model, state, found.cut ? found.ids : found.ids.slice(0, -1), taps);
@@ -112,7 +114,7 @@ export class Machine {
     const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
     const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
     const limit = Math.max(ask.limit ?? 0, given.length);
-    const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: new Set(this.target.data.forbidden) };
+    const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: this.forbidden };
     const found = search(model, before.state, options, beam > 1 ? quiet : taps), all = [...read, ...found.ids];
     const steps = beam > 1 ? forced(model, all.slice(0, -1), start, taps).steps : [...before.steps, ...found.steps];
     return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + given.length };
@@ -161,30 +163,22 @@ export class Machine {
     return Math.min(asked ?? 2 * Math.max(1, Math.ceil(length / 16)) * 16 + 20, this.live.limit ?? Infinity);
   }
 
-  private token(id: number, { logits }: Step, piece: string, text: string): Token {
-    return { id, piece: visible(piece), text: escapeDirections(text), score: logSoftmax(logits)[id] };
-  }
-
-  /** The likeliest tokens that may be generated; of equals, the first one. */
-  private candidates(logits: Float32Array, top: number): Token[] {
-    const scores = logSoftmax(logits);
-    return this.likeliest(logits, top).map((id) => ({ id, piece: visible(this.target.pieces([id])[0]), text: this.target.parts([id])[0], score: scores[id] }));
-  }
-
-  private likeliest(logits: Float32Array, top: number): number[] {
-    const forbidden = new Set(this.target.data.forbidden);
-    return largest(logits, top, (id) => id < this.target.size && !forbidden.has(id));
-  }
-
-  private frame({ logits, state, before }: Step, id: number, piece: string, text: string, top: number): Frame {
-    const best = this.likeliest(logits, top), chances = softmax(logits), named = best.includes(id) ? best : [...best, id];
-    const has = this.live.chain.some(([shows]) => shows === "before");
+  /** A step with the names of its token and of the likeliest ones that may be generated; of equals, the first one. */
+  private named(step: Step, token: { id: number; piece: string; text: string }, top: number): { token: Token; candidates: Token[]; frame: Frame } {
+    const { logits, scores, state, before } = step, { id } = token, text = escapeDirections(token.text), piece = visible(token.piece);
+    const best = largest(logits, top, (one) => one < this.target.size && !this.forbidden.has(one));
+    const pieceOf = (one: number): string => (one === id ? piece : visible(this.target.pieces([one])[0]));
+    const withBefore = this.live.chain.some(([shows]) => shows === "before");
     return {
-      token: visible(piece),
-      text: escapeDirections(text),
-      top: named.map((one) => [visible(one === id ? piece : this.target.pieces([one])[0]), logits[one], chances[one]]),
-      state: [...state],
-      before: has && before ? [...before] : null,
+      token: { id, piece, text, score: scores[id] },
+      candidates: best.map((one) => ({ id: one, piece: pieceOf(one), text: this.target.surface(one), score: scores[one] })),
+      frame: {
+        token: piece,
+        text,
+        top: (best.includes(id) ? best : [...best, id]).map((one) => [pieceOf(one), logits[one], Math.exp(scores[one])]),
+        state: [...state],
+        before: withBefore && before ? [...before] : null,
+      },
     };
   }
 }

@@ -1,14 +1,17 @@
 // Multi-head attention (Vaswani et al. 2017, §3.2.2): project, split into heads, attend, concatenate, project.
 
 import { isTraced, read } from "./attention.ts";
-import { columns, linear, matrix, norm, row, rows } from "./math.ts";
+import { columns, linear, matrix, norm, row, rows, stacked } from "./math.ts";
 import type { Matrix, Taps } from "./model.ts";
-import { scoreAt, type Score, type ScoreSettings } from "./transformer_scores.ts";
+import { Distances } from "./positions.ts";
+import { PREPARED, scoreOf } from "./scores.ts";
 import type { Weights } from "./weights.ts";
 
-/** What attention reads, by head and key. Vectors are never changed, so that memories can share them. */
+/** What attention reads. Its numbers are never changed, so that memories can share them. */
 export interface Memory {
-  keys: Float32Array[][];
+  /** Of each head, keys × width: as the score prepares them. */
+  keys: Matrix[];
+  /** By head and key. */
   values: Float32Array[][];
   /** The norm of each value after the output projection of its head. */
   norms: number[][];
@@ -28,15 +31,11 @@ export interface Place {
 /** The memory of earlier tokens, and then that of new ones. */
 export function joined(before: Memory | undefined, after: Memory): Memory {
   if (!before) return after;
-  const both = <T>(a: T[][], b: T[][]): T[][] => a.map((head, h) => head.concat(b[h]));
-  return { keys: both(before.keys, after.keys), values: both(before.values, after.values), norms: both(before.norms, after.norms) };
-}
-
-/** The lines from the query and the key of a cell to factor · Σ. */
-function traceLogit(score: Score, q: Float32Array, k: Float32Array, logit: number, taps: Taps): void {
-  score.lines(q, k, (line) => taps.trace(line));
-  taps.trace({ name: "Σ", how: "the sum of the numbers of the line above", values: [logit / score.factor] });
-  if (score.factorName) taps.trace({ name: score.factorName, how: `Σ ${score.factorName}`, values: [logit] });
+  return {
+    keys: before.keys.map((keys, h) => stacked(keys, after.keys[h])),
+    values: before.values.map((values, h) => values.concat(after.values[h])),
+    norms: before.norms.map((norms, h) => norms.concat(after.norms[h])),
+  };
 }
 
 export class MultiHead {
@@ -48,13 +47,14 @@ export class MultiHead {
   private readonly outBias: Float32Array | null;
   private readonly inner: number;
   private readonly wide: number;
-  private readonly score: (asked: Taps["score"]) => Score;
+  private readonly distances: Distances | null;
 
   constructor(
-    weights: Weights,
-    path: string,
+    private readonly weights: Weights,
+    private readonly path: string,
     private readonly heads: number,
-    score: ScoreSettings,
+    private readonly score: string,
+    furthest: number | null,
   ) {
     const vector = (name: string) => (weights.has(`${path}.${name}`) ? weights.vector(`${path}.${name}`) : null);
     this.qkv = weights.matrix(`${path}.qkv.weight`);
@@ -62,9 +62,9 @@ export class MultiHead {
     this.out = weights.matrix(`${path}.out.weight`);
     this.outBias = vector("out.bias");
     this.inner = this.out.width;
-    this.wide = score.headWidth;
+    this.wide = this.inner / heads;
     this.outputs = Array.from({ length: heads }, (_, h) => columns(this.out, h * this.wide, this.wide));
-    this.score = scoreAt(weights, `${path}.read.score`, score);
+    this.distances = furthest === null ? null : new Distances(weights, `${path}.read.score`, furthest);
   }
 
   /** The queries of states, rows × (heads · width of a head): W^Q x + b. */
@@ -74,11 +74,11 @@ export class MultiHead {
 
   /** The keys W^K x + b and the values W^V x + b of states, split into heads. */
   memory(x: Matrix, taps: Taps): Memory {
-    const { inner, wide } = this, score = this.score(taps.score), found = this.projected(x, inner, 3 * inner);
-    const keys: Float32Array[][] = [], values: Float32Array[][] = [], norms: number[][] = [];
+    const { inner, wide } = this, { score } = this.scored(taps), found = this.projected(x, inner, 3 * inner);
+    const keys: Matrix[] = [], values: Float32Array[][] = [], norms: number[][] = [];
     this.outputs.forEach((output, h) => {
       const value = columns(found, inner + h * wide, wide);
-      keys.push(rows(columns(found, h * wide, wide)).map(score.key));
+      keys.push(score.keys(columns(found, h * wide, wide)));
       values.push(rows(value));
       norms.push(rows(linear(value, output)).map(norm)); // ‖W^O_h v‖ (Kobayashi et al. 2020)
     });
@@ -87,12 +87,15 @@ export class MultiHead {
 
   /** The output of queries: the contexts of all heads side by side, times W^O, plus b. */
   attend(queries: Matrix, { keys, values, norms }: Memory, place: Place, taps: Taps): Matrix {
-    const { heads, wide, inner } = this, { part, layer, first, visible } = place, count = queries.rows;
-    const reading = { part, layer, heads, first, queries: count, keys: keys[0].length, visible, width: wide };
+    const { heads, wide, inner } = this, { part, layer, first, visible } = place, count = queries.rows, scored = this.scored(taps);
+    const reading = { part, layer, heads, first, queries: count, keys: keys[0].rows, visible, width: wide };
     const contexts = read(
       {
         ...reading,
-        logits: (h, i, traced) => this.logits(row(queries, i - first).subarray(h * wide, (h + 1) * wide), h, i, keys[h], place, traced, taps),
+        logits: (h, i, traced) => {
+          const q = row(queries, i - first).subarray(h * wide, (h + 1) * wide);
+          return this.logits(scored, q, keys[h], { ...place, head: h, query: i }, traced ? taps : null);
+        },
         value: (h, j) => values[h][j],
         norm: (h, j) => norms[h][j],
       },
@@ -109,20 +112,20 @@ export class MultiHead {
     return linear(beside, this.out, this.outBias);
   }
 
-  /** The logits of one query over all keys: factor · Σ, plus the biases of the positions. */
-  private logits(q: Float32Array, head: number, query: number, keys: Float32Array[], place: Place, traced: boolean, taps: Taps): Float64Array {
-    const score = this.score(taps.score), compared = score.query(q), found = new Float64Array(keys.length);
-    for (let j = 0; j < keys.length; j++) found[j] = score.logit(compared, keys[j]);
-    const at = traced && taps.cell ? taps.cell.column : -1;
-    if (traced) traceLogit(score, compared, keys[at], found[at], taps);
-    if (!score.bias && !place.bias) return found;
-    for (let j = 0; j < keys.length; j++) {
-      const bias = (score.bias?.(compared, query, j) ?? 0) + (place.bias?.(head, query, j) ?? 0);
-      found[j] += bias;
+  /** The logits of one query over all keys: those of the score, plus the biases of the positions. */
+  private logits({ name, score }: Scored, q: Float32Array, keys: Matrix, { head, query, bias }: Asked, traced: Taps | null): Float64Array {
+    const prepared = score.query(q), found = new Float64Array(keys.rows), { distances } = this;
+    for (let j = 0; j < keys.rows; j++) found[j] = score.logit(prepared, keys, j);
+    const at = traced?.cell?.column ?? -1, factor = name === "scaled_dot" ? 1 / Math.sqrt(this.wide) : 1;
+    if (traced) traceLogit({ name, score }, q, prepared, keys, traced);
+    if (!distances && !bias) return found;
+    for (let j = 0; j < keys.rows; j++) {
+      const add = distances ? factor * distances.product(q, query - j) : bias ? bias(head, query, j) : 0;
+      found[j] += add;
       if (j !== at) continue;
       const learned = "a learned number for the distance of the two tokens";
-      taps.trace({ name: "bias", how: score.bias ? "q times a learned vector for the distance, with the same factor" : learned, values: [bias] });
-      taps.trace({ name: "+ bias", how: "the number before the bias, plus the bias", values: [found[j]] });
+      traced?.trace({ name: "bias", how: distances ? "q times a learned vector for the distance, with the same factor" : learned, values: [add] });
+      traced?.trace({ name: "+ bias", how: "the number before the bias, plus the bias", values: [found[j]] });
     }
     return found;
   }
@@ -130,7 +133,11 @@ export class MultiHead {
   /** The part of the output that a head adds: its columns of W^O times its context. */
   private traceOutput(context: Float32Array, head: number, taps: Taps): void {
     const { data } = linear({ rows: 1, width: this.wide, data: context }, this.outputs[head]);
-    taps.trace({ name: "W^O", how: "W^O of this head times the context: what the head adds to the output", values: [...data] });
+    taps.trace({ name: "W^O", how: "the context, projected by the part of W^O for this head: what the head adds to the output", values: [...data] });
+  }
+
+  private scored(taps: Taps): Scored {
+    return scoreOf(this.score, this.weights, `${this.path}.read.score`, taps);
   }
 
   private projected(x: Matrix, first: number, end: number): Matrix {
@@ -138,4 +145,22 @@ export class MultiHead {
     const weight = { rows: end - first, width, data: data.subarray(first * width, end * width) };
     return linear(x, weight, this.bias && this.bias.subarray(first, end));
   }
+}
+
+type Scored = ReturnType<typeof scoreOf>;
+
+/** One query at its place. */
+interface Asked extends Place {
+  head: number;
+  query: number;
+}
+
+/** The lines from the query and the key of a cell to their logit. */
+function traceLogit({ name, score }: Scored, q: Float32Array, prepared: Float32Array, keys: Matrix, taps: Taps): void {
+  const j = taps.cell?.column ?? 0, { query, key } = PREPARED[name];
+  taps.trace({ name: query[1] ? "W^Q x" : "q", how: "the query of this head: the state of the row, projected by W^Q", values: [...q] });
+  if (query[1]) taps.trace({ name: query[0], how: query[1], values: [...prepared] });
+  const plain = "the key of this head: the state of the column, projected by W^K";
+  if (key) taps.trace({ name: key[0], how: key[1] || plain, values: [...row(keys, j)] });
+  for (const line of score.lines(prepared, keys, j)) taps.trace(line);
 }

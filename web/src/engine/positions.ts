@@ -1,6 +1,6 @@
 // Positions: tables that are added to the embeddings, and T5's bias for distances, which is added to the logits.
 
-import { matrix, row } from "./math.ts";
+import { dot, matrix, row } from "./math.ts";
 import type { Matrix } from "./model.ts";
 import type { Shape } from "./shape.ts";
 import type { Weights } from "./weights.ts";
@@ -74,6 +74,21 @@ export function bucketOf(distance: number, count: number, furthest: number): num
   if (distance < exact) return distance;
   const steps = fround(fround(fround(Math.log(fround(distance / exact))) / fround(Math.log(furthest / exact))) * (count - exact));
   return Math.min(exact + Math.trunc(steps), count - 1);
+}
+
+/** The learned vector r of each distance, for a bias qᵀr of the logits (Shaw et al. 2018, eq. 4). */
+export class Distances {
+  private readonly table: Matrix;
+
+  constructor(weights: Weights, path: string, private readonly furthest: number) {
+    this.table = weights.matrix(`${path}.distance`);
+  }
+
+  /** qᵀr for a key that is `behind` positions before its query; distances beyond the furthest share one r. */
+  product(q: Float32Array, behind: number): number {
+    const { furthest, table } = this;
+    return dot(q, row(table, Math.min(Math.max(behind, -furthest), furthest) + furthest));
+  }
 }
 
 /** x + the vector of its position, for each row; the first row has the position `first`. */

@@ -1,7 +1,7 @@
 // How a query is compared with a key: the scores of regard/scores.py. Each has the logits, and the lines of a trace from
 // which a reader can compute the logit of one key again.
 
-import { dot, linear, norm, row } from "./math.ts";
+import { linear, norm, row } from "./math.ts";
 import type { Matrix, Taps } from "./model.ts";
 import { product } from "./recurrent.ts";
 import type { Weights } from "./weights.ts";
@@ -33,7 +33,11 @@ function dotted(scale: (query: Float32Array) => number): Score {
   return {
     keys: same,
     query: same,
-    logit: (query, keys, j) => scale(query) * dot(query, row(keys, j)),
+    logit(query, keys, j) {
+      let sum = 0;
+      for (let d = 0, from = j * keys.width; d < query.length; d++) sum += query[d] * keys.data[from + d];
+      return scale(query) * sum;
+    },
     lines(query, keys, j) {
       const products = Array.from(row(keys, j), (one, d) => one * query[d]);
       return [
@@ -91,7 +95,7 @@ export const SCORES: Record<string, Make> = {
         return [
           { name: "Wq + Uk", how: "Wq plus Uk, number by number", values: sums },
           { name: "tanh", how: "the tanh of each number of Wq + Uk", values: bent },
-          { name: "v", how: "the learned vector of the score", values: [...v] },
+          { name: "vector v", how: "the learned vector v of the score", values: [...v] },
           { name: "v ⊙ tanh", how: "v times tanh, number by number", values: parts },
           { name: "Σ", how: "the sum of v ⊙ tanh", values: [parts.reduce((a, b) => a + b, 0)] },
         ];
@@ -112,16 +116,16 @@ export const SCORES: Record<string, Make> = {
 export const PREPARED: Record<string, { query: [string, string]; key: [string, string] | null }> = {
   dot: { query: ["q", ""], key: ["k", ""] },
   scaled_dot: { query: ["q", ""], key: ["k", ""] },
-  general: { query: ["q", ""], key: ["k", "the matrix W of the score times the state of the source"] },
+  general: { query: ["q", ""], key: ["k", "the matrix W of the score times the key"] },
   cosine: {
-    query: ["q", "the state divided by its length, times the learned sharpness β"],
-    key: ["k", "the state of the source divided by its length"],
+    query: ["q", "the query divided by its length, times the learned sharpness β"],
+    key: ["k", "the key divided by its length"],
   },
   additive: {
-    query: ["Wq", "the matrix W of the score times the state, plus its bias"],
-    key: ["Uk", "the matrix U of the score times the state of the source"],
+    query: ["Wq", "the matrix W of the score times the query, plus its bias"],
+    key: ["Uk", "the matrix U of the score times the key"],
   },
-  location: { query: ["Wq", "the matrix W of the score times the state: one number for each place"], key: null },
+  location: { query: ["Wq", "the matrix W of the score times the query: one number for each place"], key: null },
 };
 
 /** The score of a model, or that of the question. */

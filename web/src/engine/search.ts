@@ -7,6 +7,8 @@ import type { Generator, State, Taps } from "./model.ts";
 /** What a model gave when it predicted one token. */
 export interface Step {
   logits: Float32Array;
+  /** Their log-probabilities. */
+  scores: Float32Array;
   state: Float32Array;
   before: Float32Array | null;
 }
@@ -45,8 +47,8 @@ export function search<S extends State>(model: Generator<S>, start: S, options: 
   const { forced, stop, limit } = options;
   const first: Prefix<S> = { ids: [], scores: [], steps: [], cut: false, state: start, last: options.opening, total: 0 };
   for (const id of forced.slice(0, limit)) {
-    const [logps, state, step] = next(model, first, taps);
-    extend(first, id, logps[id], state, step);
+    const [step, state] = next(model, first, taps);
+    extend(first, id, state, step);
     if (id === stop) return first;
   }
   if (first.ids.length >= limit) return { ...first, cut: true };
@@ -56,9 +58,9 @@ export function search<S extends State>(model: Generator<S>, start: S, options: 
 /** The likeliest token at each step. */
 function greedy<S extends State>(model: Generator<S>, prefix: Prefix<S>, { limit, stop, forbidden }: SearchOptions, taps: Taps): Prediction<S> {
   while (prefix.ids.length < limit) {
-    const [logps, state, step] = next(model, prefix, taps);
-    const [id] = largest(logps, 1, (one) => !forbidden.has(one));
-    extend(prefix, id, logps[id], state, step);
+    const [step, state] = next(model, prefix, taps);
+    const [id] = largest(step.logits, 1, (one) => !forbidden.has(one));
+    extend(prefix, id, state, step);
     if (id === stop) return prefix;
   }
   return { ...prefix, cut: true };
@@ -71,7 +73,7 @@ function beam<S extends State>(model: Generator<S>, first: Prefix<S>, options: S
   for (let length = first.ids.length + 1; length <= limit && live.length; length++) {
     const found: { parent: number; id: number; logp: number; total: number }[] = [];
     const states = live.map((prefix, parent) => {
-      const [logps, state] = next(model, prefix, taps);
+      const [{ scores: logps }, state] = next(model, prefix, taps);
       for (const id of largest(logps, size + 1, (one) => !forbidden.has(one))) {
         found.push({ parent, id, logp: logps[id], total: Math.fround(prefix.total + logps[id]) });
       }
@@ -102,24 +104,28 @@ function beam<S extends State>(model: Generator<S>, first: Prefix<S>, options: S
   return best;
 }
 
-/** The log-probabilities of the next token, the state after the tokens of a prefix that are not read yet, and the step. */
-function next<S extends State>(model: Generator<S>, { last, state }: Prefix<S>, taps: Taps): [Float32Array, S, Step] {
+/** Reads the tokens of a prefix that are not read yet: the step after them, and the state. */
+function next<S extends State>(model: Generator<S>, { last, state }: Prefix<S>, taps: Taps): [Step, S] {
   taps.breathe();
-  const found = model.advance(last, state, taps), at = found.logits.rows - 1, logits = row(found.logits, at);
-  return [logSoftmax(logits), found.state, { logits, state: row(found.states, at), before: found.before && row(found.before, at) }];
+  const found = model.advance(last, state, taps);
+  return [stepAt(found, last.length - 1), found.state];
 }
 
-function extend<S>(prefix: Prefix<S>, id: number, score: number, state: S, step: Step): void {
+function stepAt({ logits, states, before }: ReturnType<Generator["advance"]>, at: number): Step {
+  const own = row(logits, at);
+  return { logits: own, scores: logSoftmax(own), state: row(states, at), before: before && row(before, at) };
+}
+
+function extend<S>(prefix: Prefix<S>, id: number, state: S, step: Step): void {
   prefix.ids.push(id);
-  prefix.scores.push(score);
+  prefix.scores.push(step.scores[id]);
   prefix.steps.push(step);
-  Object.assign(prefix, { state, last: [id], total: Math.fround(prefix.total + score) });
+  Object.assign(prefix, { state, last: [id], total: Math.fround(prefix.total + step.scores[id]) });
 }
 
 /** Teacher forcing: reads tokens at once, and gives the step after each. */
 export function forced<S extends State>(model: Generator<S>, tokens: number[], state: S, taps: Taps): { steps: Step[]; state: S } {
   if (!tokens.length) return { steps: [], state };
-  const { logits, states, before, state: after } = model.advance(tokens, state, taps);
-  const steps = tokens.map((_, at) => ({ logits: row(logits, at), state: row(states, at), before: before && row(before, at) }));
-  return { steps, state: after };
+  const found = model.advance(tokens, state, taps);
+  return { steps: tokens.map((_, at) => stepAt(found, at)), state: found.state };
 }

@@ -4,8 +4,6 @@ export interface Shape {
   width: number;
   heads: number;
   layers: number;
-  /** Width of the queries and keys of a head; 0: width / heads. */
-  head_width: number;
   activation: string;
   norm: "layer" | "rms";
   norm_place: "pre" | "post";
@@ -30,8 +28,4 @@ export function shapeOf(config: Record<string, unknown>): Shape {
   if ((config.softmax ?? "plain") !== "plain") throw new Error(`the page does not compute softmax=${config.softmax}`);
   if (config.numbers) throw new Error("the page does not compute a model that reads numbers");
   return config as unknown as Shape;
-}
-
-export function headWidth(shape: Shape): number {
-  return shape.head_width || shape.width / shape.heads;
 }

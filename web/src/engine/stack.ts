@@ -5,7 +5,7 @@ import type { Matrix, Taps } from "./model.ts";
 import { joined, MultiHead, type Memory, type Place } from "./multihead.ts";
 import { normAt, type Norm } from "./norms.ts";
 import { Buckets } from "./positions.ts";
-import { headWidth, type Shape } from "./shape.ts";
+import type { Shape } from "./shape.ts";
 import type { Weights } from "./weights.ts";
 
 /** W₂ f(W₁ x), or with a gate G: W₂ (f(G x) ⊙ W₁ x) (Shazeer 2020). */
@@ -35,10 +35,9 @@ class Block {
   constructor(weights: Weights, path: string, private readonly shape: Shape) {
     const at = (name: string): string => `${path}.${name}`, crosses = weights.has(at("cross.qkv.weight"));
     const norm = (name: string): Norm => normAt(weights, at(name), shape.norm, shape.epsilon);
-    const score = { name: shape.score, headWidth: headWidth(shape), furthest: null };
-    const relative = shape.positions === "relative" ? shape.furthest : null;
-    this.attention = new MultiHead(weights, at("attention"), shape.heads, { ...score, furthest: relative });
-    this.cross = crosses ? new MultiHead(weights, at("cross"), shape.heads, score) : null;
+    const furthest = shape.positions === "relative" ? shape.furthest : null;
+    this.attention = new MultiHead(weights, at("attention"), shape.heads, shape.score, furthest);
+    this.cross = crosses ? new MultiHead(weights, at("cross"), shape.heads, shape.score, null) : null;
     this.norms = { attention: norm("attention_norm"), cross: crosses ? norm("cross_norm") : null, feed: norm("feed_norm") };
     this.feed = feedForward(weights, at("feed"), shape.activation);
   }

@@ -9,6 +9,8 @@ const WIDE =
   /[\u1100-\u115f\u231a\u231b\u2329\u232a\u23e9-\u23ec\u23f0\u23f3\u25fd\u25fe\u2614\u2615\u2648-\u2653\u267f\u2693\u26a1\u26aa\u26ab\u26bd\u26be\u26c4\u26c5\u26ce\u26d4\u26ea\u26f2\u26f3\u26f5\u26fa\u26fd\u2705\u270a\u270b\u2728\u274c\u274e\u2753-\u2755\u2757\u2795-\u2797\u27b0\u27bf\u2b1b\u2b1c\u2b50\u2b55\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe10-\ufe19\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f000}-\u{1faff}\u{20000}-\u{3fffd}]/u;
 const NO_WIDTH = /[\p{Mn}\p{Me}\p{Cf}\u1160-\u11ff]/u;
 
+const SEGMENTER = new Intl.Segmenter("en", { granularity: "grapheme" });
+
 /** A text without the white space around it, as str.strip. */
 export const strip = (text: string): string => text.replace(ENDS, "");
 
@@ -30,7 +32,8 @@ function visibleCharacter(character: string): string {
 
 /** The characters that a reader sees: letters with their accents, combined emoji, flags. */
 export function graphemes(text: string): string[] {
-  return Array.from(new Intl.Segmenter("en", { granularity: "grapheme" }).segment(text), ({ segment }) => segment);
+  if (/^[\x20-\x7e]*$/.test(text)) return [...text];
+  return Array.from(SEGMENTER.segment(text), ({ segment }) => segment);
 }
 
 /** The labels of an axis. Of tokens that are parts of one character, the first shows it whole, the others show ⋯. */

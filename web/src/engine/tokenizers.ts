@@ -93,6 +93,11 @@ export class Tokenizer {
     return ids.map((id) => this.data.display[id] ?? `<${id}>`);
   }
 
+  /** The text that a token adds, with its spaces. */
+  surface(id: number): string {
+    return decoder().decode(this.surfaces[id]);
+  }
+
   /** The text of tokens; bytes that are no text give �. */
   decode(ids: number[]): string {
     const parts = this.bytes(this.inReadingOrder(ids)), all = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));

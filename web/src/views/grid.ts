@@ -62,7 +62,7 @@ class HeadGrid {
     root.append(make("div", { class: "controls" }, order, this.compare), this.body, note);
     this.pictures.append(...this.heats.map((heat, at) => make("figure", {}, this.captions[at], make("div", { class: "scroll" }, heat.element))));
     this.order.addEventListener("change", () => this.keep("grid.sort", this.order.value === "layer" ? "" : this.order.value));
-    this.grid.addEventListener("pointerover", ({ target }) => this.approach(this.at(target)));
+    this.grid.addEventListener("pointermove", ({ target }) => this.approach(this.at(target))); // not when the grid itself moves
     this.grid.addEventListener("pointerleave", () => this.approach(null));
     this.grid.addEventListener("focusin", ({ target }) => {
       this.focused = this.at(target);
@@ -243,6 +243,7 @@ class HeadGrid {
     }
     if (same(place, this.chosen)) return;
     const name = headName(part, place);
+    this.near = null;
     this.comparing = false; // the second head says that two are compared, so that Back ends it
     this.keep("grid.with", store.state.more["grid.with"] === name ? "" : name);
     if (this.drawn) this.context.announce(`${this.captions[2].textContent}. ${largest(this.drawn)}`);

@@ -137,7 +137,7 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
     keys.add(
       { keys: ["←", "→"], help: "step", offered: () => shown().stepped, when: () => false, act: () => undefined },
       { keys: ["Home", "End"], help: "jump", offered: () => shown().stepped, when: () => false, act: () => undefined },
-      { keys: ["v"], help: "matrix or lines", act: cycle },
+      { keys: ["v"], help: "next view", act: cycle },
       { keys: ["Tab"], help: "enters the matrix or the lines, arrow keys move in it, Esc leaves it", when: () => false, act: () => undefined },
     );
   }

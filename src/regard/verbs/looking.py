@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.attention import Memory
+from regard.attention import Memory, MultiHead
 from regard.data.batches import Batch, collate
 from regard.data.fields import MASK
 from regard.decode.state import NEG_INF, HiddenState
@@ -42,6 +42,7 @@ class Read:
 
     context: Floats  # (H, Tq, D)
     visible: NDArray[np.bool_]  # (Tq, Tk) False where no head of the query may look
+    norms: Floats  # (H, Tk) of what each value adds to the output, if its weight is 1
 
 
 def view(
@@ -289,6 +290,7 @@ def _seen(model: Loaded, tape: Tape, reads: dict[str, list[Read]], known: dict[s
                 visible=visible[:down, :across],
                 contexts=contexts[:, :down],
                 query=model.module.config.query,
+                norms=reads[name][-1].norms[:, :across],  # the last read of a decoder has all keys
             )
         )
     return replace(seen, layers=layers)
@@ -310,6 +312,7 @@ def _reads(module: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[R
     found = defaultdict[str, list[Read]](list)
     modules = {path: attention for path, attention in attentions(module).items() if path in paths}
     turns = {path: count() for path in modules}
+    owners = {path: module.get_submodule(path.rpartition(".")[0]) for path in modules}
 
     def append(
         path: str, q: Tensor, memory: Memory, mask: Mask, q_at: Tensor | None, k_at: Tensor | None, context: Tensor
@@ -321,7 +324,16 @@ def _reads(module: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[R
         visible = allowed.broadcast_to(*q.shape[:-1], keys.shape[-2])[0].reshape(-1, q.shape[-2], keys.shape[-2])
         read = context[0].reshape(-1, *context.shape[-2:]).float()  # (H, Tq, D); one head where there are none
         name = tape_name(path, modules[path].shared_by, next(turns[path]))
-        found[name].append(Read(read.cpu().numpy(), visible.any(0).cpu().numpy()))
+        found[name].append(Read(read.cpu().numpy(), visible.any(0).cpu().numpy(), _norms(owners[path], memory)))
 
     with observe(modules, append):
         yield found
+
+
+def _norms(owner: nn.Module, memory: Memory) -> Floats:
+    """The norms of the values after the output projections of their heads (Kobayashi et al. 2020). (H, Tk)"""
+    values = memory.values[0].float()
+    values = values.reshape(-1, *values.shape[-2:])  # (H, Tk, D); one head where there are none
+    if isinstance(owner, MultiHead):
+        values = torch.einsum("hkd,whd->hkw", values, owner.out.weight.float().unflatten(1, (owner.heads, -1)))
+    return values.norm(dim=-1).cpu().numpy()

@@ -7,10 +7,11 @@ import { share } from "../core/scale.ts";
 import { at, describe, hottest, isMasked, type Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
 import { tell } from "../core/tip.ts";
+import { LargeMatrix } from "./large.ts";
 import { chooseCell, type Context, goStep, type View } from "./view.ts";
 
 const SHADES = 255; // a cell is drawn again only if another of so many shades is its own
-const NAMED = 4096; // up to this many cells have their names before they are entered
+const MOST = 4096; // cells of a table; more are on a canvas
 
 class Matrix {
   readonly table = make("table", { class: "matrix", role: "grid", "aria-label": "Attention weights" });
@@ -29,7 +30,6 @@ class Matrix {
     this.table.addEventListener("focusin", ({ target }) => {
       const spot = this.spot(target);
       if (!spot || !this.shown) return;
-      spot.cell.setAttribute("aria-label", describe(this.shown, spot.row, spot.column));
       this.move(spot.row, spot.column);
     });
     this.table.addEventListener("keydown", (event) => this.key(event));
@@ -84,7 +84,7 @@ class Matrix {
   }
 
   private paint(shown: Shown): void {
-    const across = this.columns.length, eager = this.cells.length <= NAMED;
+    const across = this.columns.length;
     this.cells.forEach((cell, place) => {
       const i = this.rows[Math.floor(place / across)], j = this.columns[place % across];
       const look = isMasked(shown, i, j) ? -1 : Math.round(SHADES * share(at(shown, i, j), shown.vmax));
@@ -93,8 +93,7 @@ class Matrix {
         cell.style.setProperty("--share", String(Math.max(0, look) / SHADES));
         this.looks[place] = look;
       }
-      if (eager) cell.setAttribute("aria-label", describe(shown, i, j));
-      else cell.removeAttribute("aria-label");
+      cell.setAttribute("aria-label", describe(shown, i, j));
     });
   }
 
@@ -168,8 +167,13 @@ export const matrix: View = {
   place: "main",
   available: () => true,
   mount(root, context) {
-    const drawing = new Matrix(context);
-    root.append(drawing.box);
-    return (state) => drawing.update(state);
+    const table = new Matrix(context), large = new LargeMatrix(context);
+    return (state) => {
+      const shown = context.shown(), many = shown.part.rows.length * shown.part.columns.length > MOST;
+      const { box } = many ? large : table;
+      if (box.parentNode !== root) root.replaceChildren(box);
+      if (many) large.update(shown, state);
+      else table.update(state);
+    };
   },
 };

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The build of torch for CPUs: that of PyPI for Linux has 2 GB of CUDA libraries, which only an NVIDIA GPU needs.
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-all quick kept mutants lint docs install clean
+.PHONY: demo test test-all quick kept mutants models lint docs install clean
 
 install: $(VENV)/.installed
 
@@ -58,6 +58,10 @@ kept: install
 # How many of 400 small random changes of the code a test notices: an hour or two on two cores.
 mutants: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
+
+# Trains the models that come with the library, into src/regard/shipped: about half an hour.
+models: install
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/models.py
 
 lint: install
 	$(BIN)/ruff check .

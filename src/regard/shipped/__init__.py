@@ -1,0 +1,67 @@
+"""Trained models that come with regard, and how their names are found. `make models` trains them.
+
+Each is the directory of a run, `shipped/NAME/`: its recipe and one step, whose weights are float16. They are rounded
+when they are written, so that everybody who reads them computes with the same numbers, in float32. Nothing in them is
+needed to resume: they are read alone.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.errors import UserError
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class ShippedModel:
+    """What a model that comes with regard does."""
+
+    about: str
+    command: str  # what shows it
+    arguments: tuple[str, ...]  # of that command, after the name
+
+    def example(self, name: str) -> str:
+        """A command to try."""
+        given = (f'"{one}"' if " " in one else one for one in self.arguments)
+        return " ".join(["regard", self.command, name, *given])
+
+
+SHIPPED = {
+    "dates": ShippedModel("dates in 24 languages to ISO 8601", "look", ("3 février 2021",)),
+    "dates-plain": ShippedModel("the same without attention", "translate", ("3 février 2021",)),
+    "french": ShippedModel(
+        "French to English",
+        "look",
+        ("L'accord sur la zone économique européenne a été signé en août 1992 .",),
+    ),
+    "scenes": ShippedModel(
+        "captions of drawn scenes", "caption", ("--extremes", "4", "--split", "valid", "-o", "captions.html")
+    ),
+}
+
+
+def run_named(path: Path) -> Path:
+    """The directory that a user names: the path if there is anything, else the model of this name, if there is one."""
+    if str(path) in SHIPPED and not os.path.lexists(path):
+        return HERE / path
+    return path
+
+
+def no_such_run(path: Path) -> UserError:
+    """The error of a path where nothing is."""
+    models = ", ".join(SHIPPED)
+    return UserError(
+        f"{path}: no such directory; name a run, such as runs/dates, or a model that comes with regard: {models}."
+    )
+
+
+def check_not_shipped(out: Path) -> None:
+    """Refuse to write into a model that comes with regard."""
+    found = HERE / out.name
+    if out.name in SHIPPED and out.exists() and out.samefile(found):
+        raise UserError(
+            f"{out}: a model that comes with regard, which is not trained further or replaced; start from it with "
+            f"from={out.name}, and choose another --out."
+        )

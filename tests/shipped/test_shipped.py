@@ -1,0 +1,106 @@
+"""The models that come with regard: they load by name, they answer, and they are what was measured."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import UserError, load, look, translate
+from regard.file_io import load_tensors
+from regard.shipped import HERE, SHIPPED, run_named
+from regard.stored import WEIGHTS, given_tokenizer
+from regard.training.run import Run
+from regard.training.warm_start import warm_start_from
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import models
+
+MOST_BYTES = 6_000_000
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory in which no path has the name of a model."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_table_has_the_models_that_are_there_and_how_they_are_made() -> None:
+    there = {path.name for path in HERE.iterdir() if (path / "recipe.json").is_file()}
+    assert there == SHIPPED.keys() <= models.MADE.keys()
+    assert 100_000 < models.size(HERE) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_weights_are_rounded_to_float16_and_computed_with_in_float32(name: str) -> None:
+    model = load(name)
+    assert str(model.path) == name
+    (stored,) = HERE.glob(f"{name}/steps/*/{WEIGHTS}")
+    tensors = load_tensors(stored)
+    assert {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()} == {torch.float16}
+    loaded = model.module.state_dict()
+    assert loaded.keys() == tensors.keys()
+    for weight, tensor in tensors.items():
+        assert loaded[weight].dtype == (torch.float32 if tensor.is_floating_point() else tensor.dtype)
+        assert torch.equal(loaded[weight], tensor.to(loaded[weight].dtype)), weight
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_model_has_nothing_but_what_is_read(name: str) -> None:
+    files = {path.relative_to(HERE / name).as_posix() for path in (HERE / name).rglob("*") if path.is_file()}
+    step = (HERE / name / "latest").read_text().strip()
+    fields = {file for file in files if file.startswith(f"steps/{step}/fields/")}
+    own = {f"steps/{step}/{file}" for file in ("model.json", "weights.safetensors", "manifest.json")}
+    assert files == {"recipe.json", "latest", *own, *fields}
+    assert fields
+
+
+def test_dates() -> None:
+    assert [one.text for one in translate(load("dates"), ["3 février 2021", "March 14, 1998"])] == [
+        "2021-02-03",
+        "1998-03-14",
+    ]
+    views = look(load("dates"), "3 février 2021")
+    assert views
+
+
+def test_a_path_of_the_name_comes_first(tmp_path: Path) -> None:
+    assert run_named(Path("dates")) == HERE / "dates"
+    (tmp_path / "dates").mkdir()
+    assert run_named(Path("dates")) == Path("dates")
+    with pytest.raises(UserError, match="dates: has no checkpoint"):
+        load("dates")
+
+
+@pytest.mark.parametrize("name", ["datse", "../shipped/dates", "dates/recipe.json", "__init__.py", "Dates", "dates\n"])
+def test_other_names_are_refused_with_those_that_there_are(name: str) -> None:
+    with pytest.raises(
+        UserError, match=r"no such directory; name a run, such as runs/dates, or .*: dates, dates-plain"
+    ):
+        load(name)
+
+
+def test_another_run_may_start_from_a_model() -> None:
+    given = warm_start_from("dates")
+    assert given.path == "dates"
+    assert given.weights().keys() == load("dates").module.state_dict().keys()
+    assert given_tokenizer("dates").size == given.tokenizers[1].size
+
+
+@pytest.mark.parametrize("existing", ["refuse", "resume", "overwrite", "auto"])
+def test_a_model_is_neither_resumed_nor_replaced(existing: str) -> None:
+    with pytest.raises(UserError, match=r"a model that comes with regard.*from=dates"):
+        Run(None, HERE / "dates", existing=existing)  # type: ignore[arg-type]
+
+
+def test_the_same_training_writes_the_same_bytes(tmp_path: Path) -> None:
+    small = ("data.train=200", "data.valid=20", "data.test=20", "data.languages=en,fr", "plan.steps=4")
+    for turn in ("one", "two"):
+        models.trained("dates", tmp_path / turn, small)
+        models.ship(tmp_path / turn, tmp_path / f"{turn} written")
+    one, two = (
+        {file.relative_to(place): file.read_bytes() for file in sorted(place.rglob("*")) if file.is_file()}
+        for place in (tmp_path / "one written", tmp_path / "two written")
+    )
+    assert one == two
+    assert len(one) == 7

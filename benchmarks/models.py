@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
-from regard import Run, load
+from regard import Loaded, Run, load
 from regard.checkpoint import resolve, save_step
 from regard.file_io import check_finite, read_bytes, save_tensors, write_json
 from regard.recipes import KINDS, change, find_recipe
@@ -35,16 +38,17 @@ class Made:
     recipe: str
     settings: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("exact",)
+    beside: tuple[str, ...] = ()  # a recipe and its settings: a simpler model that is measured on the same examples
 
 
 ALL = ("plan.threads=1", "plan.device=cpu", "plan.precision=float32", "plan.seed=1")
 MADE = {
-    "dates": Made("dates", (), ("exact", "alignment")),
-    "dates-plain": Made("dates", ("model.decoder=once",)),
+    "dates": Made("dates", ("plan.steps=900", "plan.evaluate=300"), ("exact", "alignment")),
+    "dates-plain": Made("dates", ("plan.steps=900", "plan.evaluate=300", "model.decoder=once")),
     "french": Made("french", (), ("exact", "bleu", "alignment", "aer")),
-    "stories": Made("stories", (), ("perplexity",)),
+    "stories": Made("stories", (), ("perplexity",), ("bigram", "data=stories")),
     "blanks": Made("stories", ("model=bert",), ("perplexity", "filled")),
-    "scenes": Made("scenes", (), ("exact", "pointing")),
+    "scenes": Made("scenes", ("model.width=96", "model.embed=32"), ("exact", "pointing")),
 }
 
 
@@ -104,10 +108,22 @@ def ship(run: Path, out: Path) -> None:
 def measured(name: str, path: Path) -> list[str]:
     """The parameters, the bytes and the figures of a model."""
     model = load(path, "cpu")
-    _, examples = model.examples()
-    scores = evaluate(model, examples, MADE[name].metrics)
-    figures = [f"{model.metrics[key].title} {model.metrics[key].show(value)}" for key, value in scores.values.items()]
-    return [f"{model.parameter_count:,}", f"{size(path):,}", ", ".join(figures)]
+    made, (_, examples) = MADE[name], model.examples()
+    figures = figures_of(model, examples, made.metrics)
+    if made.beside:
+        with TemporaryDirectory() as folder:
+            recipe = change(find_recipe(made.beside[0]), [*made.beside[1:], *ALL], KINDS)
+            for _ in Run(recipe, Path(folder) / "run"):
+                pass
+            other = load(Path(folder) / "run", "cpu")
+        figures += f" ({made.beside[0]}: {figures_of(other, examples, made.metrics)})"
+    return [f"{model.parameter_count:,}", f"{size(path):,}", figures]
+
+
+def figures_of(model: Loaded, examples: Sequence[Any], metrics: tuple[str, ...]) -> str:
+    """The figures of a model as text."""
+    scores = evaluate(model, examples, metrics).values
+    return ", ".join(f"{model.metrics[key].title} {model.metrics[key].show(value)}" for key, value in scores.items())
 
 
 def size(folder: Path) -> int:

@@ -1,15 +1,20 @@
 """The models that come with regard: they load by name, they answer, and they are what was measured."""
 
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from regard import UserError, load, look, translate
+from regard.data.french import FIGURE, French
 from regard.file_io import load_tensors
 from regard.shipped import HERE, SHIPPED, run_named
 from regard.stored import WEIGHTS, given_tokenizer
+from regard.training.evaluate import evaluate
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from
 
@@ -104,3 +109,44 @@ def test_the_same_training_writes_the_same_bytes(tmp_path: Path) -> None:
     )
     assert one == two
     assert len(one) == 7
+
+
+def french_sentences(count: int) -> list[Any]:
+    """Sentences of the test set, whose words no training sentence has in this order."""
+    return French(train=1, valid=1, test=count).load().test
+
+
+def test_the_sentence_of_the_figure() -> None:
+    """The sentence of Bahdanau et al. (2015, figure 3): its translation, and the weights of the reversed phrase."""
+    model = load("french")
+    (found,) = translate(model, [FIGURE[0]])
+    assert found.text == FIGURE[1]
+    view = look(model, *FIGURE)
+    (weights,) = view.layers[0].weights  # of the one head
+    strongest = {row: view.columns[int(place)] for row, place in zip(view.rows, weights.argmax(-1))}
+    for english, french in {"European": "européenne", "Economic": "économique", "Area": "zone"}.items():
+        assert strongest[f"▁{english}"] == f"▁{french}"
+    assert strongest["▁agreement"] == "accord"
+    assert (strongest["▁on"], strongest["▁signed"], strongest["▁August"]) == ("▁sur", "▁signé", "▁août")
+
+
+def test_new_french_sentences() -> None:
+    model, pairs = load("french"), french_sentences(100)
+    found = translate(model, [pair.source for pair in pairs])
+    assert sum(one.text == pair.target for one, pair in zip(found, pairs)) >= 85
+    assert evaluate(model, pairs, ("aer",)).values["aer"] < 0.2
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_models(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, root], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {info.filename: archive.read(info) for info in archive.infolist() if "/shipped/" in info.filename}
+    there = {
+        f"regard/shipped/{file.relative_to(HERE).as_posix()}": file for file in HERE.glob("*/**/*") if file.is_file()
+    }
+    for name, file in there.items():
+        assert packed[name] == file.read_bytes(), name
+    assert sum(map(len, packed.values())) <= MOST_BYTES

@@ -48,7 +48,7 @@ def bigram() -> Recipe:
 
 
 # By the name of the model: the settings of `stories` that follow from it.
-SMALL_STACK = ("model.width=96", "model.heads=4", "model.layers=3", "model.inner=384", "model.context=128")
+SMALL_STACK = ("model.width=64", "model.heads=4", "model.layers=4", "model.inner=256", "model.context=128")
 STORIES: dict[str, tuple[str, ...]] = {
     "gpt": (*SMALL_STACK, "model.dropout=0"),
     "bert": (
@@ -68,7 +68,7 @@ def stories() -> Recipe:
         name="stories",
         title="a small GPT of short made stories",
         data=Stories(),
-        model=GptConfig(width=96, heads=4, layers=3, inner=384, context=128, dropout=0.0),
+        model=GptConfig(width=64, heads=4, layers=4, inner=256, context=128, dropout=0.0),
         objective=TeacherForcing(),
         plan=Plan(steps=1500, batch_tokens=4096, rate=2e-3, schedule="linear", warmup=100, evaluate=500),
         metrics=("perplexity",),

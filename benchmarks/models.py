@@ -97,6 +97,7 @@ def ship(run: Path, out: Path) -> None:
     check_finite(weights, run)  # a weight beyond 65,504 would be infinite
     fields = {f"fields/{path.name}": read_bytes(path) for path in sorted((step / "fields").iterdir())}
     if out.exists():
+        recipe_content(out)  # refuses to replace what is no run
         shutil.rmtree(out)
     out.mkdir(parents=True)
     files = {MODEL: read_bytes(step / MODEL), WEIGHTS: lambda path: save_tensors(path, weights), **fields}

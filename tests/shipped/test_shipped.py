@@ -1,5 +1,6 @@
 """The models that come with regard: they load by name, they answer, and they are what was measured."""
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from regard import UserError, load, look, translate
+from regard.cli import main
 from regard.data.french import FIGURE, French
 from regard.file_io import load_tensors
 from regard.shipped import HERE, SHIPPED, run_named
@@ -83,6 +85,22 @@ def test_other_names_are_refused_with_those_that_there_are(name: str) -> None:
         UserError, match=r"no such directory; name a run, such as runs/dates, or .*: dates, dates-plain"
     ):
         load(name)
+
+
+def test_the_command_line_lists_shows_and_reads_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in SHIPPED)
+    assert "regard look dates" in said
+    assert main(["show", "dates"]) == 0  # the recipe, and that a model has its name
+    assert 'regard look dates "3 février 2021"' in capsys.readouterr().out
+    assert main(["show", "dates-plain", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["run"], shown["recipe"], shown["settings"]["model.decoder"]) == ("dates-plain", "dates", "once")
+    assert main(["look", "dates", "3 février 2021"]) == 0
+    assert "2021-02-03" in capsys.readouterr().out
+    assert main(["look", "datse", "3 février 2021"]) != 0
+    assert "dates, dates-plain" in capsys.readouterr().err
 
 
 def test_another_run_may_start_from_a_model() -> None:

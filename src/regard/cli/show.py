@@ -98,7 +98,7 @@ def show(
         for verb, some in rows.items():
             heading = HEADINGS.get(verb, verb.capitalize())
             console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some), "")
-        models = [[name, model.about, model.example(name)] for name, model in SHIPPED.items()]
+        models = [[name, model.about, model.example] for name, model in SHIPPED.items()]
         console.print(grid("Trained models that come with regard", ["model", "what it does", "try"], models), "")
         console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
         return
@@ -138,7 +138,8 @@ def show(
         console.print(f"Change any of them: [bold]regard train {use}[/]", highlight=False)
         if name in SHIPPED and not run:
             about = SHIPPED[name]
-            console.print(f"A trained one, {about.about}: [bold]{escape(about.example(name))}[/]", highlight=False)
+            said = f"A trained one, {about.about}: [bold]{escape(about.example)}[/]"
+            console.print(said, highlight=False, soft_wrap=True)
 
 
 def changed(recipe: "Recipe") -> dict[str, dict[str, Any]]:

@@ -16,28 +16,21 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class ShippedModel:
-    """What a model that comes with regard does."""
+    """What a model that comes with regard does, and a command to try."""
 
     about: str
-    command: str  # what shows it
-    arguments: tuple[str, ...]  # of that command, after the name
-
-    def example(self, name: str) -> str:
-        """A command to try."""
-        given = (f'"{one}"' if " " in one else one for one in self.arguments)
-        return " ".join(["regard", self.command, name, *given])
+    example: str
 
 
 SHIPPED = {
-    "dates": ShippedModel("dates in 24 languages to ISO 8601", "look", ("3 février 2021",)),
-    "dates-plain": ShippedModel("the same without attention", "translate", ("3 février 2021",)),
+    "dates": ShippedModel("dates in 24 languages to ISO 8601", 'regard look dates "3 février 2021"'),
+    "dates-plain": ShippedModel("the same, without attention", 'echo "3 février 2021" | regard translate dates-plain'),
     "french": ShippedModel(
-        "French to English",
-        "look",
-        ("L'accord sur la zone économique européenne a été signé en août 1992 .",),
+        "French to English, sentences of a grammar",
+        'regard look french "L\'accord sur la zone économique européenne a été signé en août 1992 ."',
     ),
     "scenes": ShippedModel(
-        "captions of drawn scenes", "caption", ("--extremes", "4", "--split", "valid", "-o", "captions.html")
+        "captions of drawn scenes", "regard caption scenes --extremes 4 --split valid -o captions.html"
     ),
 }
 
@@ -60,7 +53,7 @@ def no_such_run(path: Path) -> UserError:
 def check_not_shipped(out: Path) -> None:
     """Refuse to write into a model that comes with regard."""
     found = HERE / out.name
-    if out.name in SHIPPED and out.exists() and out.samefile(found):
+    if out.name in SHIPPED and out.exists() and found.exists() and out.samefile(found):
         raise UserError(
             f"{out}: a model that comes with regard, which is not trained further or replaced; start from it with "
             f"from={out.name}, and choose another --out."

@@ -151,7 +151,7 @@ def test_the_sentence_of_the_figure() -> None:
 def test_new_french_sentences() -> None:
     model, pairs = load("french"), french_sentences(100)
     found = translate(model, [pair.source for pair in pairs])
-    assert sum(one.text == pair.target for one, pair in zip(found, pairs)) >= 85
+    assert sum(one.text == pair.target for one, pair in zip(found, pairs)) >= 90
     assert evaluate(model, pairs, ("aer",)).values["aer"] < 0.2
 
 

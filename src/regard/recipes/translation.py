@@ -69,7 +69,7 @@ def french() -> Recipe:
             samples=300,
             select="exact",
         ),
-        metrics=("exact", "bleu", "aer", "alignment"),
+        metrics=("exact", "alignment", "aer"),
     )
 
 

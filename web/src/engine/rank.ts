@@ -5,7 +5,7 @@ import type { Answer, Ask, Damage, HeadName } from "./api.ts";
 
 /** Yields after each head what was found so far, worst first. */
 export function* rank(machine: Machine, ask: Ask, kind: "off" | "uniform" | "one-hot", check: () => void): Generator<{ damages: Damage[]; of: number }> {
-  const { cell: _, ...plain } = ask, whole = machine.answer(plain, check), heads = headsOf(whole);
+  const { cell: _, ...asked } = ask, plain = { ...asked, top: 0 }, whole = machine.answer(plain, check), heads = headsOf(whole);
   const damages: Damage[] = [];
   for (const head of heads) {
     const changed = { ...plain, heads: [...(ask.heads ?? []), { ...head, kind }] }, now = machine.answer(changed, check);
@@ -28,7 +28,9 @@ function difference(machine: Machine, changed: Ask, whole: Answer, now: Answer, 
     now = machine.answer({ ...changed, forced: ids, beam: 1, limit: ids.length }, check); // the original answer, forced
   }
   if (machine.model.kind === "reader") {
-    return whole.tokens.reduce((sum, { id, score }, at) => sum + (now.candidates[at].find((one) => one.id === id)?.score ?? now.tokens[at].score) - score, 0);
+    const scoreOf = (id: number, at: number): number =>
+      now.distributions ? now.distributions[at][id] : now.candidates[0].find((one) => one.id === id)!.score; // labels: all are candidates
+    return whole.tokens.reduce((sum, { id, score }, at) => sum + scoreOf(id, at) - score, 0);
   }
   return now.tokens.reduce((sum, { score }) => sum + score, 0) - whole.score;
 }

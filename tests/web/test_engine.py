@@ -139,7 +139,7 @@ def structured_cases() -> list[Case]:
     for seed, cell in enumerate(("rnn", "lstm", "gru")):
         config = StructuredConfig(vocab=tokenizer.size, labels=3, width=8, embed=5, cell=cell, attention=6, layers=2)
         model = untrained(config, CLASSIFY, {"text": InputText(tokenizer), "label": field}, seed)
-        found.append(Case(f"structured {cell}", model, [{"text": text} for text in TEXTS]))
+        found.append(Case(f"structured {cell}", model, [{"text": text} for text in TEXTS], [{"text": TEXTS[0]}]))
     bodies = [
         RecurrentLmConfig(vocab=tokenizer.size, width=8, embed=5),
         StructuredConfig(vocab=tokenizer.size, labels=3, width=8, embed=5),
@@ -293,6 +293,16 @@ def logit_of(score: str, lines: dict[str, Any]) -> float:
     close(lines["q ⊙ k"].sum(), total, 1e-6)
     close(lines["Σ"][0], total, 1e-6)
     return total / len(lines["q"]) ** 0.5 if score == "scaled_dot" else total
+
+
+def test_a_ranking_of_a_classifier_has_the_difference_of_its_class(every: dict[str, Answered]) -> None:
+    for case, messages in every["structured"][:3]:
+        (damage,) = messages[-1]["damages"]
+        (whole,) = classify(case.model, [TEXTS[0]])
+        with edit(case.model.module, {"attention": CHANGES["off"]}):
+            (without,) = classify(case.model, [TEXTS[0]])
+        assert damage["text"] == without.label
+        close(damage["difference"], np.log(without.labels[whole.label] / whole.probability), 1e-5)
 
 
 def test_a_language_model_goes_on_after_the_text(every: dict[str, Answered]) -> None:

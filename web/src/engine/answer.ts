@@ -88,7 +88,7 @@ export class Machine {
     const ofText = this.source ? ids : found.whole, read = axisOf(this.source ?? this.target, ofText, input);
     const axes: Record<string, Axes<Axis>> = { decoder: { rows: past, columns: past } };
     if (this.source) Object.assign(axes, { encoder: { rows: read, columns: read }, cross: { rows: predicted, columns: read } });
-    const texts = this.target.parts(found.ids), top = ask.top ?? TOP;
+    const texts = this.target.parts(found.ids), top = ask.top || TOP;
     const steps = found.steps.map((step, at) => this.named(step, { id: found.ids[at], piece: predicted.pieces[at], text: texts[at] }, top));
     const ended = found.ids[found.ids.length - 1] === this.target.data.special.eos;
     return {
@@ -97,9 +97,13 @@ export class Machine {
       score: steps.reduce((sum, { token }) => sum + token.score, 0),
       given: found.given,
       candidates: steps.map(({ candidates }) => candidates),
+<<<<<<< HEAD
       ...(top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
       ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, ask.top || TOP)) } : {}),
       cut: found.cut,
+=======
+      ...(ask.top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
+>>>>>>> engine
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
       frames: steps.map(({ frame }) => frame),
@@ -165,7 +169,7 @@ export class Machine {
     const own = { rows, columns: axis }, past = behind(axis, tokenizer), translates = this.live.family === "transformer";
     const axes = { encoder: own, decoder: translates ? { rows: past, columns: past } : own, cross: own };
     return {
-      ...predictions(this.live, tokenizer, shown, logits, ask.top ?? TOP),
+      ...predictions(this.live, tokenizer, shown, logits, ask.top || TOP, ask.top === 0),
       given: 0,
       source: { ids: shown, ...axis },
       parts: partsOf(this.live, taps.reads, axes, 0),

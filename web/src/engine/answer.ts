@@ -63,6 +63,8 @@ export class Machine {
   /** The answer alone, without the effect of changes of heads. */
   plain(ask: Ask, check: () => void): Answer {
     const start = performance.now();
+    const wrong = ask.forced?.find((id) => !(id in this.live.tokenizer.display));
+    if (wrong !== undefined) throw new Error(`the model has no token ${wrong}`);
     if (!strip(ask.text)) throw new Error('the text is empty; write one, such as "3 March 2021"');
     const taps = new Recorder(ask, this.source !== null, check);
     const quiet = new Recorder(ask, this.source !== null, check, false);
@@ -74,9 +76,10 @@ export class Machine {
   // -- models that generate --------------------------------------------------------------------------------------------
 
   private generating(model: Generator, ask: Ask, taps: Recorder, quiet: Recorder): Omit<Answer, "milliseconds"> {
-    const notes: string[] = [], input = this.read(this.source ?? this.target, ask.text, notes);
+    const notes: string[] = [], whole = this.read(this.source ?? this.target, ask.text, notes);
+    const input = this.source || ask.prefix === undefined ? whole : { ...whole, ids: whole.ids.slice(0, ask.prefix) };
     const ids = this.source ? this.source.wrapInput(input.ids) : [];
-    const text = this.source ? (ask.target === undefined ? null : this.given(ask.target, notes)) : input;
+    const text = this.source ? (ask.target === undefined || ask.forced?.length ? null : this.given(ask.target, notes)) : input;
     const found = this.source
       ? this.translated(model, ask, ids, input.ids.length, text, taps, quiet)
       : this.continued(model, ask, input.ids, taps, quiet);
@@ -85,7 +88,7 @@ export class Machine {
     const ofText = this.source ? ids : found.whole, read = axisOf(this.source ?? this.target, ofText, input);
     const axes: Record<string, Axes<Axis>> = { decoder: { rows: past, columns: past } };
     if (this.source) Object.assign(axes, { encoder: { rows: read, columns: read }, cross: { rows: predicted, columns: read } });
-    const texts = this.target.parts(found.ids), top = ask.top ?? TOP;
+    const texts = this.target.parts(found.ids), top = ask.top || TOP;
     const steps = found.steps.map((step, at) => this.named(step, { id: found.ids[at], piece: predicted.pieces[at], text: texts[at] }, top));
     const ended = found.ids[found.ids.length - 1] === this.target.data.special.eos;
     return {
@@ -94,9 +97,13 @@ export class Machine {
       score: steps.reduce((sum, { token }) => sum + token.score, 0),
       given: found.given,
       candidates: steps.map(({ candidates }) => candidates),
+<<<<<<< HEAD
       ...(top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
       ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, ask.top || TOP)) } : {}),
       cut: found.cut,
+=======
+      ...(ask.top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
+>>>>>>> engine
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
       frames: steps.map(({ frame }) => frame),
@@ -124,7 +131,7 @@ export class Machine {
   /** Teacher forcing over a target. */
   private scored(model: Generator, state: ReturnType<Generator["start"]>, ids: number[], taps: Recorder): Generated & { state: ReturnType<Generator["start"]> } {
     const whole = this.target.wrapTarget(ids), read = forced(model, whole.slice(0, -1), state, taps);
-    return { ids: whole.slice(1), ...read, whole, cut: false, given: ids.length };
+    return { ids: whole.slice(1), ...read, whole, cut: false, given: ids.length - Number(this.target.data.special.bos === null) };
   }
 
   /** A language model: the tokens of the text itself, each from those before it; then, if asked, those that follow. */
@@ -137,11 +144,12 @@ export class Machine {
     }
     const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
     const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
-    const limit = Math.max(ask.limit ?? 0, given.length);
+    const room = (this.live.longest ?? Infinity) + 1 - ids.length; // the last token is not read
+    const limit = Math.min(Math.max(ask.limit ?? 0, given.length), room);
     const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: this.forbidden };
     const found = search(model, before.state, options, beam > 1 ? quiet : taps), all = [...read, ...found.ids];
     const steps = beam > 1 ? forced(model, all.slice(0, -1), start, taps).steps : [...before.steps, ...found.steps];
-    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + given.length };
+    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + Math.min(given.length, room) };
   }
 
   // -- models that read a text whole -----------------------------------------------------------------------------------
@@ -161,7 +169,7 @@ export class Machine {
     const own = { rows, columns: axis }, past = behind(axis, tokenizer), translates = this.live.family === "transformer";
     const axes = { encoder: own, decoder: translates ? { rows: past, columns: past } : own, cross: own };
     return {
-      ...predictions(this.live, tokenizer, shown, logits, ask.top ?? TOP),
+      ...predictions(this.live, tokenizer, shown, logits, ask.top || TOP, ask.top === 0),
       given: 0,
       source: { ids: shown, ...axis },
       parts: partsOf(this.live, taps.reads, axes, 0),

@@ -10,8 +10,10 @@ export interface Ask {
   second?: string;
   /** A translator predicts this target instead of its own: its text. */
   target?: string;
-  /** The ids that the model is made to generate first; decoding goes on after them. */
+  /** The ids that the model is made to generate first; decoding goes on after them, and a given target does not count. */
   forced?: number[];
+  /** A language model reads only the first tokens of its text, so many; what is forced follows them. */
+  prefix?: number;
   /** The size of the beam; 1 or absent: greedy. */
   beam?: number;
   /** The most new tokens. A language model without `limit` and `forced` predicts the tokens of the text alone. */
@@ -26,7 +28,7 @@ export interface Ask {
   score?: "dot" | "scaled_dot";
   /** A cell whose computation is traced. */
   cell?: Cell;
-  /** How many of the likeliest tokens a step has; default 5. 0: the whole distribution, in `distributions`. */
+  /** How many of the likeliest tokens a step has; default 5. 0: as many, and the whole distribution in `distributions`. */
   top?: number;
 }
 

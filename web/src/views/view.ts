@@ -47,3 +47,9 @@ export function goStep(context: Context, step: number): void {
   const to = Math.max(0, Math.min(last, step));
   context.store.set({ step: to, row: to }, "step");
 }
+
+/** Chooses a cell: the view of one cell computes it. */
+export function chooseCell(context: Context, row: number, column: number, weight: "choice" | "step"): void {
+  const more = { ...context.store.state.more, "cell.row": String(row), "cell.column": String(column) };
+  context.store.set({ row, column, more, ...(context.shown().stepped ? { step: row } : {}) }, weight);
+}

@@ -5,6 +5,7 @@ import { button, fill, make } from "../core/dom.ts";
 import { formatNumber, minus } from "../core/scale.ts";
 import type { State } from "../core/store.ts";
 import type { Answer, Token } from "../engine/api.ts";
+import { visible } from "../engine/text.ts";
 import type { LiveModel } from "../data.ts";
 import type { Context, View } from "./view.ts";
 
@@ -205,7 +206,7 @@ class Edit {
     this.drawn = [answer, session.original, ""];
     this.notes.hidden = !answer.notes.length;
     this.notes.textContent = answer.notes.length ? `${answer.notes.join("; ")}.` : "";
-    const { pieces, unknown } = answer.source, rare = [...new Set(unknown.map((at) => pieces[at]))].slice(0, 20);
+    const { pieces, unknown } = answer.source, rare = [...new Set(unknown.map((at) => visible(pieces[at])))].slice(0, 20);
     this.rings.hidden = !rare.length;
     fill(this.rings, ["Not in the vocabulary: ", ...rare.flatMap((piece) => [make("bdi", { class: "unknown" }, piece), " "])]);
     this.said.draw(answer, session.original);

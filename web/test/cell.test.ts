@@ -65,7 +65,7 @@ function additive(width: number): TraceLine[] {
   const parts = bent.map((one, d) => v[d] * one), total = parts.reduce((a, b) => a + b, 0), logits = numbers(6, 4);
   logits[2] = total;
   return [
-    line("s", numbers(width, 9)), line("Wq", q), line("Uk", k), line("Wq + Uk", sums), line("tanh", bent), line("v", v),
+    line("s", numbers(width, 9)), line("Wq", q), line("Uk", k), line("Wq + Uk", sums), line("tanh", bent), line("vector v", v),
     line("v ⊙ tanh", parts), line("Σ", [total]), ...after(logits, false),
   ];
 }

@@ -13,7 +13,7 @@ export interface Line {
   /** The arithmetic with its long sums folded, and whole; empty: there is nothing to compute. */
   short: string;
   long: string;
-  values: readonly number[];
+  values: number[];
   /** The values belong to the keys of the row, and this is the place of the cell. */
   at?: number;
 }
@@ -70,7 +70,7 @@ export function arithmetic(lines: readonly TraceLine[]): Line[] {
 
 function write(line: TraceLine, before: TraceLine | undefined, lines: readonly TraceLine[], named: Named): Written {
   const { name, values } = line, [value] = values, pair = name.split(" ⊙ ");
-  if (pair.length === 2) return elementwise(name, named(pair[0]), named(pair[1]), "·", values);
+  if (pair.length === 2) return elementwise(name, ...factors(pair, named), "·", values);
   if (name === "Wq + Uk") return elementwise(name, named("Wq"), named("Uk"), "+", values);
   if (name === "tanh") return bent(lines, named, values);
   if (name === "Σ" && before) return summed(before, named, value);
@@ -93,6 +93,9 @@ function write(line: TraceLine, before: TraceLine | undefined, lines: readonly T
   const { short, long } = vector(values), own = line.at === undefined ? "" : `this cell: ${digits(values[line.at])}   the row: `;
   return { formula: FORMULAS[name] ?? "", short: own + short, long: own + long };
 }
+
+/** The two vectors of a product. The vector of an additive score is v, too, as the value of a key is. */
+const factors = ([a, b]: string[], named: Named): [readonly number[], readonly number[]] => [named(b === "tanh" ? "vector v" : a), named(b)];
 
 const FORMULAS: Record<string, string> = {
   "the other keys": "Σ weight · v over the other keys",
@@ -132,7 +135,7 @@ function bent(lines: readonly TraceLine[], named: Named, values: readonly number
 
 /** The sum of a line. The terms of a product are written as products. */
 function summed({ name, values }: TraceLine, named: Named, value: number): Written {
-  const pair = name.split(" ⊙ "), [a, b] = [named(pair[0]), named(pair[1] ?? "")], product = pair.length === 2;
+  const pair = name.split(" ⊙ "), [a, b] = factors(pair, named), product = pair.length === 2;
   const found = product ? sum(values.map((_, d) => typed(a[d]) * typed(b[d]))) : sum(values.map(typed));
   const terms = folded(values.map((one, d) => (product ? `${term(a[d])}·${term(b[d])}` : term(one))), " + "), result = agreeing(value, found);
   return { formula: product ? `Σ ${pair[0]} · ${pair[1]}` : `Σ ${name}`, short: `${terms.short} = ${result}`, long: `${terms.long} = ${result}` };

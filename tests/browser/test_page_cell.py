@@ -206,8 +206,8 @@ def test_a_language_model_goes_on_from_a_forced_token(opened: Any) -> None:
             scores = scores or [logps[-2, ask["forced"][0]].item()]
             whole.append(int(logps[-1].index_fill(0, forbidden, -torch.inf).argmax()))
             scores.append(logps[-1, whole[-1]].item())
-    total = page.locator(".continuation .total").nth(1).text_content()
-    assert number(total.removeprefix("log p ")) == pytest.approx(sum(scores), abs=1e-4)
+    total = page.locator(".outcome .total").nth(1).text_content()
+    assert number(total.strip().removeprefix("log p ")) == pytest.approx(sum(scores), abs=1e-4)
 
 
 def test_hidden_tokens_are_guessed_as_fill_guesses_them(opened: Any) -> None:
@@ -247,8 +247,8 @@ def test_nobody_looks_at_a_masked_token(opened: Any) -> None:
         (best,) = translate(model, [TEXT])
         (logps,) = token_logps(model, [(best.source_tokens, best.tokens)])
         (layer,) = look(model, TEXT).layers
-    total = page.locator(".continuation .total").nth(1).text_content()
-    assert number(total.removeprefix("log p ")) == pytest.approx(logps.sum(), abs=1e-4)
+    total = page.locator(".outcome .total").nth(1).text_content()
+    assert number(total.strip().removeprefix("log p ")) == pytest.approx(logps.sum(), abs=1e-4)
     assert page.locator(".matrix td.masked").count() == len(layer.weights[0])
     tip = page.get_by_role("gridcell").first.get_attribute("aria-label")
     assert number(re.search(r": ([\d.e-]+)", tip)[1]) == pytest.approx(layer.weights[0, 0, 0], abs=2e-6)

@@ -72,15 +72,11 @@ function write(line: TraceLine, before: TraceLine | undefined, lines: readonly T
   const { name, values } = line, [value] = values, pair = name.split(" ⊙ ");
   if (pair.length === 2) return elementwise(name, ...factors(pair, named), "·", values);
   if (name === "Wq + Uk") return elementwise(name, named("Wq"), named("Uk"), "+", values);
-  if (name === "tanh") return bent(lines, named, values);
+  if (name === "tanh") return tangents(named("Wq + Uk"), values);
   if (name === "Σ" && before) return summed(before, named, value);
   if (name.startsWith("÷ √")) {
     const from = named("Σ")[0];
     return single(`logit = Σ ${name}`, `${digits(from)} ${name}`, value, typed(from) / Math.sqrt(Number(name.slice(3))));
-  }
-  if (name.startsWith("× ")) {
-    const from = named("Σ")[0], factor = Number(name.slice(2));
-    return single("logit = Σ × β", `${digits(from)} × ${digits(factor)}`, value, typed(from) * typed(factor));
   }
   if (name === "+ bias" && before) {
     const [bias] = before.values, from = value - bias;
@@ -122,15 +118,9 @@ function elementwise(formula: string, a: readonly number[], b: readonly number[]
   return { formula, ...folded(terms, "\n", STEPS) };
 }
 
-/** tanh of each sum; where the sums have no line of their own, they are written here. */
-function bent(lines: readonly TraceLine[], named: Named, values: readonly number[]): Written {
-  const own = named("Wq + Uk"), w = named("W q"), u = named("U k");
-  const has = lines.some(({ name }) => name === "Wq + Uk");
-  const terms = values.map((value, d) => {
-    const [text, found] = has ? [digits(own[d]), typed(own[d])] : [`${digits(w[d])} + ${term(u[d])}`, typed(w[d]) + typed(u[d])];
-    return `tanh(${text}) = ${agreeing(value, Math.tanh(found))}`;
-  });
-  return { formula: has ? "tanh(Wq + Uk)" : "tanh(W q + U k)", ...folded(terms, "\n", STEPS) };
+function tangents(sums: readonly number[], values: readonly number[]): Written {
+  const terms = values.map((value, d) => `tanh(${digits(sums[d])}) = ${agreeing(value, Math.tanh(typed(sums[d])))}`);
+  return { formula: "tanh(Wq + Uk)", ...folded(terms, "\n", STEPS) };
 }
 
 /** The sum of a line. The terms of a product are written as products. */

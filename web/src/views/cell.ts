@@ -39,7 +39,7 @@ class ByHand {
   private part: Shown["part"] | null = null;
   private drawn: Trace | null = null;
 
-  constructor(root: HTMLElement, private readonly context: Context) {
+  constructor(private readonly root: HTMLElement, private readonly context: Context) {
     const choose = (): void => chooseCell(context, Number(this.rows.value), Number(this.columns.value), "choice");
     for (const one of [this.rows, this.columns]) one.addEventListener("change", choose);
     root.append(
@@ -65,6 +65,7 @@ class ByHand {
     if (trace === this.drawn) return;
     this.drawn = trace;
     fill(this.lines, arithmetic(trace?.lines ?? []).map((line, place) => this.line(line, place, shown)));
+    for (const list of this.root.querySelectorAll<HTMLElement>(".bars")) centre(list);
     if (trace?.lines.length) this.context.announce(`One cell: ${sentence}`);
   }
 
@@ -83,7 +84,7 @@ class ByHand {
   /** The scores that can take the place of the model's own. */
   private choicesOfScore({ ask }: State, trace: Trace | null): void {
     const own = String(this.context.page.live?.config.score ?? ""), width = (name: string): number | undefined => trace?.lines.filter((line) => line.name === name).at(-1)?.values.length;
-    const query = width("s") ?? width("q") ?? width("W q"), value = width("v");
+    const query = width("s") ?? width("W^Q x") ?? width("q"), value = width("v");
     const fits = query === value || ask.score !== undefined; // a product needs two vectors of one width
     const titles: Record<string, string> = { dot: "q·k, no ÷√d", scaled_dot: "q·k ÷ √d" };
     const others = (["dot", "scaled_dot"] as const).filter((name) => name !== own && fits);
@@ -151,6 +152,12 @@ function keys({ values, at }: Pick<TraceLine, "values" | "at">, { part }: Shown,
       make("span", { class: "room" }, value >= 0.05 * most ? value.toFixed(2).replace(/^0/, "") : "", make("i", { "--share": share(value, most) })),
       make("span", { class: "name", dir: "auto" }, part.labels.columns[j] ?? ""));
   }));
+}
+
+/** Scrolls a list of bars to the marked one. */
+function centre(list: HTMLElement): void {
+  const hot = list.querySelector<HTMLElement>(".hot");
+  if (hot && list.scrollWidth > list.clientWidth) list.scrollLeft = hot.offsetLeft - list.offsetLeft - list.clientWidth / 2;
 }
 
 /** The numbers of a line in a table. */

@@ -1,10 +1,8 @@
-"""Pages in a real browser: Debian's Chromium, driven by Playwright. Skipped where Chromium is not installed."""
+"""Pages in a real browser."""
 
 import csv
 import re
 import shlex
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,48 +15,6 @@ from regard.render.html import report_html
 from regard.render.image_view import images_html
 from regard.render.view_data import Origin, Special, Unknown
 from regard.report.sections import Curve, Folded, Gallery, Heatmap, Heatmaps, Line, LineGallery, Pre, Table
-
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE = 600_000  # milliseconds that a busy machine has for one action of the browser
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
-            timeout=PATIENCE,
-        )
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """Opens the text of a page. A script error, or a request for anything but the file, fails the test at its end."""
-    contexts, errors, requests = [], list[str](), list[str]()
-
-    def open_page(html: str, width: int = 1240, height: int = 800, forced: bool = False) -> Any:
-        path = tmp_path / f"{len(contexts)}.html"
-        path.write_text(html, encoding="utf-8")
-        size = {"width": width, "height": height}
-        contexts.append(browser.new_context(viewport=size, forced_colors="active" if forced else "none"))
-        contexts[-1].set_default_timeout(PATIENCE)
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert errors == []
-    assert all(url.startswith("file:") for url in requests)
 
 
 def soft(*shape: int) -> np.ndarray:
@@ -282,7 +238,7 @@ def test_the_address_has_the_state_and_back_undoes_a_choice(opened: Any) -> None
     assert page.evaluate("location.hash") == ""
     page.get_by_role("button", name="0", exact=True).click()
     page.get_by_role("tab", name="Lines").click()
-    page.keyboard.press("End")
+    page.keyboard.press("Enter")  # the same tab again: no entry
     page.locator(".count").click()
     page.keyboard.press("ArrowRight")  # the focus is on no tab: a step
     assert page.evaluate("location.hash") == "#heads=0&view=lines&step=2"
@@ -353,6 +309,21 @@ def test_special_tokens_are_hidden_and_a_page_says_how_to_make_it_again(opened: 
     assert shlex.split(command)[2:5] == ["runs/my run", "it's", "b"]
 
 
+def test_the_matrices_of_a_report_have_tips_the_keyboard_and_a_theme(opened: Any) -> None:
+    page = opened(report_html("Report", [Gallery("Pictures", [special_view(), translator()])]))
+    assert page.locator(".matrix").count() == 2
+    assert page.locator("svg.regard").count() == 0  # the static pictures are for browsers without scripts
+    page.locator(".matrix").first.locator("td[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("End")
+    assert page.inner_text("#tip") == "\u2068=it's\u2069 may not look at \u2068-b\u2069"
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#tip") == "\u2068=it's\u2069 looks at \u2068=it's\u2069: 0.25"
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }") is None
+    assert page.evaluate(ground) == "rgb(14, 17, 22)"
+
+
 def test_data_of_another_version_is_not_drawn(opened: Any) -> None:
     html = translator().html().replace('{"version":1,', '{"version":2,')
     page = opened(html)
@@ -390,7 +361,7 @@ def test_only_a_really_wide_matrix_of_a_report_scrolls(opened: Any) -> None:
     for width in (1300, 1180, 1000, 820):
         page.set_viewport_size({"width": width, "height": 800})
         scrolls = "all => all.map((one) => one.scrollWidth > one.clientWidth)"
-        found = page.locator(".gallery .scroll").evaluate_all(scrolls)
+        found = page.locator(".gallery .stage").evaluate_all(scrolls)
         assert found[:4] == [False] * 4, width
     assert found[4:] == [True, True]
 

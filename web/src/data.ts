@@ -75,7 +75,7 @@ export interface Layer {
   /** (heads, rows, width): the sum of the values, weighted; null: not stored. */
   contexts: (number | null)[][][] | null;
   /** (heads, columns): the norm of each value after the output projection of its head; absent: not known. */
-  norms?: Float32Array;
+  norms?: (number | null)[][] | Float32Array;
 }
 
 export interface Frame {

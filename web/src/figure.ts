@@ -55,19 +55,18 @@ class Mounted {
 /** The scale below the picture, and the signs that it uses. */
 class Legend {
   private end = make("span", { class: "vmax" });
-  private hatched = make("span", {}, make("b", { class: "masked" }), " may not look");
-  private ringed = make("span", {}, make("b", { class: "unknown" }, "a"), " not in the vocabulary");
-  readonly element = make("p", { class: "key" }, "0 ", make("i"), " ", this.end, " ", this.hatched, " ", this.ringed);
+  private kind = make("span", { class: "kind" });
+  private hatched = make("span", { class: "hatched" }, make("b", { class: "masked" }), " may not look");
+  private ringed = make("span", { class: "ringed" }, make("b", { class: "unknown" }, "a"), " not in the vocabulary");
+  readonly element = make("p", { class: "key" }, "0 ", make("i"), " ", this.end, " ", this.kind, " ", this.hatched, " ", this.ringed);
 
-  update(shown: Shown, state: State): void {
+  update(shown: Shown, state: State, shared: boolean): void {
     const lines = state.view === "lines", bound = lines ? shown.bound : shown.vmax, tables = lines ? shown.tables : [shown.weights];
     const more = tables.some((table) => table.some((weight) => weight > bound));
     this.end.textContent = `${bound}${more ? " and more" : ""}`;
-    this.element.title = state.fixed ? "The scale reaches from 0 to 1." : "The scale fits the weights that are shown.";
+    this.kind.textContent = state.fixed ? "the whole scale" : shared ? "the same scale in all pictures" : "the scale fits what is shown";
     this.hatched.hidden = lines || !shown.anyMasked;
-    this.hatched.className = "hatched";
     this.ringed.hidden = !shown.part.unknown.rows.length && !shown.part.unknown.columns.length;
-    this.ringed.className = "ringed";
   }
 }
 
@@ -117,7 +116,7 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
     const now = shown(), changed = label.textContent !== now.label;
     label.textContent = now.label;
     caption.textContent = now.part.captions[state.view === "lines" ? 1 : 0];
-    legend.update(now, state);
+    legend.update(now, state, page.vmax !== undefined);
     table.update();
     controls?.update();
     if (full && changed) announcer.say("");
@@ -138,7 +137,7 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
     keys.add(
       { keys: ["←", "→"], help: "step", offered: () => shown().stepped, when: () => false, act: () => undefined },
       { keys: ["Home", "End"], help: "jump", offered: () => shown().stepped, when: () => false, act: () => undefined },
-      { keys: ["v"], help: "matrix or lines", act: cycle },
+      { keys: ["v"], help: "next view", act: cycle },
       { keys: ["Tab"], help: "enters the matrix or the lines, arrow keys move in it, Esc leaves it", when: () => false, act: () => undefined },
     );
   }

@@ -17,6 +17,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 MOST_IN_CELL = 2_000_000  # bytes of a page in a cell of a notebook, which keeps them in its file
 COMPUTES = f"{POLICY}; worker-src blob:"  # the engine runs in a worker of the page's own text
 
+MAX_READ = 4096  # cells of a static picture that is shown until the script has drawn its own
+
 
 @dataclass(frozen=True)
 class Live:
@@ -122,7 +124,7 @@ def page_html(
         *([tag("p", {"class": "quiet"}, f"This page computes: {live.about}.")] if live else []),
         *([tag("p", {"class": "quiet"}, f"This page is a picture and does not compute: {still}.")] if still else []),
         *([tag("p", {"class": "quiet"}, page_data.note)] if page_data.note else []),
-        figure("page", data, tag("div", {"class": "scroll"}, matrix_svg(first))),
+        figure("page", data, _static(first)),
         tag(
             "footer",
             {},
@@ -133,6 +135,12 @@ def page_html(
     main = tag("main", {"class": "wide" if frames or live else "lone"}, lines(body))
     model = [_text("engine", asset("built/engine.js")), _text("weights", live.weights)] if live else []
     return document(first.title, main, *model, page_script(), policy=COMPUTES if live else POLICY)
+
+
+def _static(matrix: Matrix) -> Markup:
+    """The picture of a page without scripts. A browser that runs them does not read a large one, which takes long."""
+    picture = tag("div", {"class": "scroll"}, matrix_svg(matrix))
+    return picture if matrix.weights.size <= MAX_READ else tag("noscript", {}, picture)
 
 
 def _text(name: str, content: str) -> Markup:

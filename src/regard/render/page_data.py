@@ -125,6 +125,7 @@ class PageData:
                     "contexts": [[rounded(vector, 6 if exact else 3) for vector in head] for head in layer.contexts]
                     if steps and layer.contexts is not None
                     else None,
+                    **({} if layer.norms is None else {"norms": [rounded(head) for head in layer.norms]}),
                 }
                 for layer in layers
             ],
@@ -143,7 +144,7 @@ def masked_ranges(visible: NDArray[np.bool_]) -> list[list[int]]:
 
 
 def _mean(layer: Layer) -> Layer:
-    return replace(layer, weights=layer.weights.mean(axis=0, keepdims=True), kept_heads=None, contexts=None)
+    return replace(layer, weights=layer.weights.mean(axis=0, keepdims=True), kept_heads=None, contexts=None, norms=None)
 
 
 def _count(parts: Parts) -> int:

@@ -159,6 +159,9 @@ class Layer:
     visible: NDArray[np.bool_] | None = None  # (Tq, Tk) False where a query may not look; None: it is not known
     contexts: Floats | None = None  # (H, Tq, D) the weighted sum of the values of each head; None: not stored
     query: Query = "layer"
+    norms: Floats | None = (
+        None  # (H, Tk) the norm of each value after the output projection of its head; None: not known
+    )
 
     def __post_init__(self) -> None:
         weights = np.asarray(self.weights, dtype=np.float32)
@@ -171,6 +174,7 @@ class Layer:
         for name, array, shape in (
             ("visible", self.visible, weights.shape[1:]),
             ("contexts", None if self.contexts is None else self.contexts[..., 0], weights.shape[:2]),
+            ("norms", self.norms, weights.shape[::2]),
         ):
             if array is not None and array.shape != shape:
                 raise ValueError(f'layer "{self.name}": {name} of shape {array.shape} do not fit {weights.shape}')
@@ -199,8 +203,8 @@ class Layer:
             every = f"0 to {self.heads - 1}" if self.kept_heads is None and self.heads > 1 else numbers
             raise UserError(f'head={head}: "{self.label}" has head{"s" * (self.heads > 1)} {every}.')
         at = [self.head_numbers.index(head)]
-        contexts = None if self.contexts is None else self.contexts[at]
-        return replace(self, weights=self.weights[at], kept_heads=(head,), contexts=contexts)
+        contexts, norms = (None if each is None else each[at] for each in (self.contexts, self.norms))
+        return replace(self, weights=self.weights[at], kept_heads=(head,), contexts=contexts, norms=norms)
 
 
 @dataclass(frozen=True, eq=False)

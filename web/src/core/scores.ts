@@ -19,7 +19,15 @@ export interface Scores {
 export const PATTERNS = ["previous", "next", "itself", "first", "special"] as const;
 export type Pattern = (typeof PATTERNS)[number];
 
+const known = new WeakMap<Grid, Scores>();
+
 export function scores(part: Part, grid: Grid): Scores {
+  let found = known.get(grid);
+  if (!found) known.set(grid, (found = compute(part, grid)));
+  return found;
+}
+
+function compute(part: Part, grid: Grid): Scores {
   const rows = part.rows.length, columns = part.columns.length, special = new Set(part.special?.columns ?? []);
   const sums: Scores = { previous: 0, next: 0, itself: 0, first: 0, special: 0, entropy: 0, largest: 0 };
   for (let i = 0; i < rows; i++) {

@@ -69,7 +69,7 @@ export function select({ parts, frames }: Drawn, state: State, vmax?: number): S
 }
 
 /** The cells that no chosen layer may look at; a layer without a mask hides none. */
-function maskOf(part: Part, layers: Layer[]): Uint8Array {
+export function maskOf(part: Part, layers: Layer[]): Uint8Array {
   const columns = part.columns.length, counts = new Uint8Array(part.rows.length * columns);
   for (const { masked } of layers) {
     if (masked === null) return new Uint8Array(counts.length);

@@ -35,3 +35,9 @@ export function mean(tables: Grid[]): Grid {
   if (tables.length === 1) return tables[0];
   return Float64Array.from(tables[0], (_, at) => tables.reduce((sum, table) => sum + (table[at] || 0), 0) / tables.length);
 }
+
+/** The norm of the value of each column, after the output projection of a head; null: not known. */
+export function norms({ norms: all }: Layer, head: number, columns: number): ArrayLike<number> | null {
+  if (all instanceof Float32Array) return all.subarray(head * columns, (head + 1) * columns);
+  return all?.[head].map((one) => one ?? NaN) ?? null;
+}

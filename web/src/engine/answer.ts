@@ -63,6 +63,8 @@ export class Machine {
   /** The answer alone, without the effect of changes of heads. */
   plain(ask: Ask, check: () => void): Answer {
     const start = performance.now();
+    const wrong = ask.forced?.find((id) => !(id in this.live.tokenizer.display));
+    if (wrong !== undefined) throw new Error(`the model has no token ${wrong}`);
     if (!strip(ask.text)) throw new Error('the text is empty; write one, such as "3 March 2021"');
     const taps = new Recorder(ask, this.source !== null, check);
     const quiet = new Recorder(ask, this.source !== null, check, false);
@@ -86,7 +88,7 @@ export class Machine {
     const ofText = this.source ? ids : found.whole, read = axisOf(this.source ?? this.target, ofText, input);
     const axes: Record<string, Axes<Axis>> = { decoder: { rows: past, columns: past } };
     if (this.source) Object.assign(axes, { encoder: { rows: read, columns: read }, cross: { rows: predicted, columns: read } });
-    const texts = this.target.parts(found.ids), top = ask.top ?? TOP;
+    const texts = this.target.parts(found.ids), top = ask.top || TOP;
     const steps = found.steps.map((step, at) => this.named(step, { id: found.ids[at], piece: predicted.pieces[at], text: texts[at] }, top));
     const ended = found.ids[found.ids.length - 1] === this.target.data.special.eos;
     return {
@@ -95,9 +97,13 @@ export class Machine {
       score: steps.reduce((sum, { token }) => sum + token.score, 0),
       given: found.given,
       candidates: steps.map(({ candidates }) => candidates),
+<<<<<<< HEAD
       ...(top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
       ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, ask.top || TOP)) } : {}),
       cut: found.cut,
+=======
+      ...(ask.top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
+>>>>>>> engine
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
       frames: steps.map(({ frame }) => frame),
@@ -138,11 +144,12 @@ export class Machine {
     }
     const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
     const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
-    const limit = Math.max(ask.limit ?? 0, given.length);
+    const room = (this.live.longest ?? Infinity) + 1 - ids.length; // the last token is not read
+    const limit = Math.min(Math.max(ask.limit ?? 0, given.length), room);
     const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: this.forbidden };
     const found = search(model, before.state, options, beam > 1 ? quiet : taps), all = [...read, ...found.ids];
     const steps = beam > 1 ? forced(model, all.slice(0, -1), start, taps).steps : [...before.steps, ...found.steps];
-    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + given.length };
+    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + Math.min(given.length, room) };
   }
 
   // -- models that read a text whole -----------------------------------------------------------------------------------
@@ -162,7 +169,7 @@ export class Machine {
     const own = { rows, columns: axis }, past = behind(axis, tokenizer), translates = this.live.family === "transformer";
     const axes = { encoder: own, decoder: translates ? { rows: past, columns: past } : own, cross: own };
     return {
-      ...predictions(this.live, tokenizer, shown, logits, ask.top ?? TOP),
+      ...predictions(this.live, tokenizer, shown, logits, ask.top || TOP, ask.top === 0),
       given: 0,
       source: { ids: shown, ...axis },
       parts: partsOf(this.live, taps.reads, axes, 0),

@@ -28,7 +28,7 @@ export interface Ask {
   score?: "dot" | "scaled_dot";
   /** A cell whose computation is traced. */
   cell?: Cell;
-  /** How many of the likeliest tokens a step has; default 5. 0: the whole distribution, in `distributions`. */
+  /** How many of the likeliest tokens a step has; default 5. 0: as many, and the whole distribution in `distributions`. */
   top?: number;
 }
 

@@ -9,32 +9,32 @@ import type { Tokenizer } from "./tokenizers.ts";
 
 type Predicted = Pick<Answer, "text" | "tokens" | "score" | "candidates" | "distributions">;
 
-export function predictions(live: LiveModel, tokenizer: Tokenizer, ids: number[], logits: Matrix, top: number): Predicted {
+export function predictions(live: LiveModel, tokenizer: Tokenizer, ids: number[], logits: Matrix, top: number, whole: boolean): Predicted {
   switch (live.predicts) {
     case "class":
-      return classes(live.names, [row(logits, 0)], top);
+      return classes(live.names, [row(logits, 0)], top, whole);
     case "labels":
       return labels(live, row(logits, 0));
     case "tag":
-      return classes(live.names, Array.from({ length: logits.rows }, (_, at) => row(logits, at)), top);
+      return classes(live.names, Array.from({ length: logits.rows }, (_, at) => row(logits, at)), top, whole);
     case "masked":
-      return fills(tokenizer, ids, logits, top);
+      return fills(tokenizer, ids, logits, top, whole);
     default:
       throw new Error(`this page cannot show what a model of ${live.predicts} predicts`);
   }
 }
 
 /** The likeliest class of each row. */
-function classes(names: string[], rows: Float32Array[], top: number): Predicted {
+function classes(names: string[], rows: Float32Array[], top: number, whole: boolean): Predicted {
   const scores = rows.map(logSoftmax), named = (id: number, score: number): Token => ({ id, piece: names[id], text: names[id], score });
-  const candidates = scores.map((one) => largest(one, Math.max(1, top)).map((id) => named(id, one[id])));
+  const candidates = scores.map((one) => largest(one, top).map((id) => named(id, one[id])));
   const tokens = candidates.map(([best]) => best);
   return {
     text: tokens.map(({ text }) => text).join(" "),
     tokens,
     score: sum(tokens),
     candidates,
-    ...(top === 0 ? { distributions: scores } : {}),
+    ...(whole ? { distributions: scores } : {}),
   };
 }
 
@@ -47,18 +47,18 @@ function labels({ names, threshold }: LiveModel, logits: Float32Array): Predicte
 }
 
 /** The likeliest token at each mask, and the text with them. */
-function fills(tokenizer: Tokenizer, ids: number[], logits: Matrix, top: number): Predicted {
+function fills(tokenizer: Tokenizer, ids: number[], logits: Matrix, top: number, whole: boolean): Predicted {
   const { mask } = tokenizer.data.special, places = ids.flatMap((id, at) => (id === mask ? [at] : []));
   const scores = places.map((at) => logSoftmax(row(logits, at)));
   const candidates = scores.map((one) =>
-    largest(one, Math.max(1, top), (id) => id < tokenizer.size).map((id): Token => {
+    largest(one, top, (id) => id < tokenizer.size).map((id): Token => {
       const piece = visible(tokenizer.pieces([id])[0]);
       return { id, piece, text: tokenizer.decode([id]).trim() || piece, score: one[id] };
     }),
   );
   const tokens = candidates.map(([best]) => best), filled = ids.slice();
   places.forEach((at, number) => (filled[at] = tokens[number].id));
-  return { text: tokenizer.decode(filled), tokens, score: sum(tokens), candidates, ...(top === 0 ? { distributions: scores } : {}) };
+  return { text: tokenizer.decode(filled), tokens, score: sum(tokens), candidates, ...(whole ? { distributions: scores } : {}) };
 }
 
 const sum = (tokens: Token[]): number => tokens.reduce((total, { score }) => total + score, 0);

@@ -7,15 +7,18 @@ import { share } from "../core/scale.ts";
 import { at, describe, hottest, isMasked, type Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
 import { tell } from "../core/tip.ts";
+import { LargeMatrix } from "./large.ts";
 import { chooseCell, type Context, goStep, type View } from "./view.ts";
 
-const NAMED = 4096; // up to this many cells have their names before they are entered
+const SHADES = 255; // a cell is drawn again only if another of so many shades is its own
+const MOST = 4096; // cells of a table; more are on a canvas
 
 class Matrix {
   readonly table = make("table", { class: "matrix", role: "grid", "aria-label": "Attention weights" });
   readonly box = make("div", { class: "scroll stage" }, this.table);
   private shown: Shown | null = null;
   private cells: HTMLTableCellElement[] = [];
+  private looks: number[] = []; // how dark each cell is; -1: it is hatched
   private rows: number[] = []; // the places that are shown
   private columns: number[] = [];
 
@@ -27,7 +30,6 @@ class Matrix {
     this.table.addEventListener("focusin", ({ target }) => {
       const spot = this.spot(target);
       if (!spot || !this.shown) return;
-      spot.cell.setAttribute("aria-label", describe(this.shown, spot.row, spot.column));
       this.move(spot.row, spot.column);
     });
     this.table.addEventListener("keydown", (event) => this.key(event));
@@ -67,14 +69,14 @@ class Matrix {
     const head = make("tr", { role: "row" }, corner);
     for (const j of this.columns) head.append(make("th", { scope: "col", class: part.tall ? "tall" : "", dir: "auto" }, name("columns", j)));
     const body = make("tbody");
-    this.cells = [];
+    [this.cells, this.looks] = [[], []];
     for (const i of this.rows) {
       const line = make("tr", { role: "row" }, make("th", { scope: "row", dir: "auto" }, name("rows", i)));
       for (const _ of this.columns) this.cells.push(line.appendChild(make("td", { role: "gridcell", tabindex: -1 })));
       body.append(line);
     }
     this.table.replaceChildren(make("thead", {}, head), body);
-    const room = Math.max(160, this.context.full ? (shown.stepped ? this.box.clientWidth - 80 : 800) : this.context.room - 8 * part.widest.rows);
+    const room = Math.max(160, this.context.full ? (shown.stepped ? this.box.clientWidth - 8 * part.widest.rows - 28 : 800) : this.context.room - 8 * part.widest.rows);
     const side = Math.floor(room / Math.max(1, this.columns.length)) - 1;
     this.table.style.setProperty("--side", `${Math.max(14, Math.min(this.context.full ? 36 : 30, side))}px`);
     const header = this.table.tHead?.offsetHeight ?? 0;
@@ -82,13 +84,16 @@ class Matrix {
   }
 
   private paint(shown: Shown): void {
-    const across = this.columns.length, eager = this.cells.length <= NAMED;
+    const across = this.columns.length;
     this.cells.forEach((cell, place) => {
       const i = this.rows[Math.floor(place / across)], j = this.columns[place % across];
-      cell.className = isMasked(shown, i, j) ? "masked" : "";
-      cell.style.setProperty("--share", String(share(at(shown, i, j), shown.vmax)));
-      if (eager) cell.setAttribute("aria-label", describe(shown, i, j));
-      else cell.removeAttribute("aria-label");
+      const look = isMasked(shown, i, j) ? -1 : Math.round(SHADES * share(at(shown, i, j), shown.vmax));
+      if (look !== this.looks[place]) {
+        if (look < 0 || this.looks[place] < 0) cell.className = look < 0 ? "masked" : "";
+        cell.style.setProperty("--share", String(Math.max(0, look) / SHADES));
+        this.looks[place] = look;
+      }
+      cell.setAttribute("aria-label", describe(shown, i, j));
     });
   }
 
@@ -162,8 +167,13 @@ export const matrix: View = {
   place: "main",
   available: () => true,
   mount(root, context) {
-    const drawing = new Matrix(context);
-    root.append(drawing.box);
-    return (state) => drawing.update(state);
+    const table = new Matrix(context), large = new LargeMatrix(context);
+    return (state) => {
+      const shown = context.shown(), many = shown.part.rows.length * shown.part.columns.length > MOST;
+      const { box } = many ? large : table;
+      if (box.parentNode !== root) root.replaceChildren(box);
+      if (many) large.update(shown, state);
+      else table.update(state);
+    };
   },
 };

@@ -21,6 +21,8 @@ class Box {
   readonly element: HTMLElement;
   private last = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
+  /** Whether something was typed that is not asked yet. */
+  private pending = false;
   /** Whether the next change is an entry of the history: the first after Enter, or after leaving the box. */
   private fresh = true;
 
@@ -30,6 +32,7 @@ class Box {
     if (field === "target") this.input.placeholder = "empty: the model writes its own";
     this.element = make("label", { class: "choice" }, make("span", {}, name), this.input);
     this.input.addEventListener("input", (event) => {
+      this.pending = true;
       if ((event as InputEvent).isComposing) return; // a letter that several keys make
       const now = performance.now(), pause = now - this.last < 2 * PAUSE ? PAUSE : 0;
       this.last = now;
@@ -53,6 +56,7 @@ class Box {
   /** Asks about the text of the box; weights given to single tokens were for another text. */
   private send(): void {
     clearTimeout(this.timer);
+    this.pending = false;
     const { session, store } = this.context, { value } = this.input, { [this.field]: first = "" } = session.whole({});
     if (value === this.now(store.state)) return;
     const heads = store.state.ask.heads?.filter(({ kind }) => kind !== "row"), other = value === first ? undefined : value;
@@ -67,8 +71,8 @@ class Box {
 
   /** Follows the state, as after Back, but never changes what is being typed. */
   update(state: State): void {
-    const now = this.now(state), typing = document.activeElement === this.input && performance.now() - this.last < 4 * PAUSE;
-    if (this.input.value !== now && !typing) this.input.value = now;
+    const now = this.now(state);
+    if (this.input.value !== now && !this.pending) this.input.value = now;
   }
 }
 
@@ -110,7 +114,7 @@ const runners = (name: string, tokens: Token[]): HTMLElement =>
 
 /** What the model says, in words and numbers. */
 class Said {
-  private readonly what = make("span", { class: "quiet" });
+  private readonly what = make("span", { class: "quiet" }, "next token");
   private readonly text = make("output", { dir: "auto", "aria-live": "polite" });
   private readonly score = make("span", { class: "quiet" });
   private readonly places = make("div");
@@ -124,7 +128,7 @@ class Said {
     const reads = predicts === "next", { next } = answer, empty = predicts === "labels" ? "no label" : "∅";
     const text = next ? next[0].piece : predicts === "masked" && !answer.tokens.length ? "" : answer.text || empty;
     if (this.text.textContent !== text) this.text.textContent = text;
-    this.what.textContent = reads && next ? "next token" : "";
+    this.what.hidden = !next;
     const of = reads ? ` of the ${answer.tokens.length} tokens${next ? " of the text" : ""}` : "";
     this.score.textContent = answer.tokens.length ? `${total}${of}${predicts === "class" ? `, probability ${chance(answer.score)}` : ""}` : "";
     this.places.replaceChildren(...this.runnersUp(answer));

@@ -16,7 +16,7 @@ export class Ranking {
   private readonly start = button("Rank all heads by damage", () => void this.run());
   private readonly progress = make("span", { class: "quiet", role: "status" });
   private readonly body = make("tbody");
-  private readonly table = make("div", { class: "scroll", hidden: true });
+  private readonly table = make("div", { class: "scroll long", tabindex: 0, role: "region", "aria-label": "All heads by damage", hidden: true });
   readonly element: HTMLElement;
   private damages: Damage[] = [];
   private done: Kind = "off";

@@ -31,6 +31,9 @@ export const digits = (value: number): string => {
 /** A number as it is read back from a line. */
 export const readBack = (text: string): number => (text === "−∞" ? -Infinity : Number(text.replaceAll("−", "-").replaceAll(/[()]/g, "")));
 
+/** A logit: with four decimals at least, because a weight is its power. */
+const fine = (value: number): string => (Math.abs(value) < 1 || value === -Infinity ? digits(value) : String(Number(value.toFixed(4))).replace("-", "−"));
+
 /** A factor or a term: one below 0 stands in brackets. */
 const term = (value: number): string => (value < 0 ? `(${digits(value)})` : digits(value));
 
@@ -86,8 +89,9 @@ function write(line: TraceLine, before: TraceLine | undefined, lines: readonly T
   if (name === "window") return curved(line, named("softmax"));
   if (name === "weight · v") return elementwise("weight · v", values.map(() => weightOf(lines)), lastOf(lines, "v"), "·", values);
   if (name === "Σ over keys") return elementwise("context = weight · v + the other keys", named("weight · v"), named("the other keys"), "+", values);
-  const { short, long } = vector(values), own = line.at === undefined ? "" : `this cell: ${digits(values[line.at])}   the row: `;
-  return { formula: FORMULAS[name] ?? "", short: own + short, long: own + long };
+  if (line.at === undefined) return { formula: FORMULAS[name] ?? "", ...vector(values) };
+  const { short, long } = folded(values.map(fine), "  "), own = `this cell: ${fine(values[line.at])}   the row: `;
+  return { formula: "", short: own + short, long: own + long };
 }
 
 /** The two vectors of a product. The vector of an additive score is v, too, as the value of a key is. */
@@ -133,14 +137,16 @@ function summed({ name, values }: TraceLine, named: Named, value: number): Writt
 
 /** exp of each logit over their sum. Large logits lose the largest one first, which changes nothing. */
 function softmax({ values, at = 0 }: TraceLine, logits: readonly number[]): Written {
-  const seen = logits.map((one, j) => ({ one, j })).filter(({ one }) => one > -Infinity);
-  const most = Math.max(...seen.map(({ one }) => Math.abs(one))), shift = most > 10 ? Math.max(...seen.map(({ one }) => one)) : 0;
-  const formula = shift ? `softmax = e^(logit − ${term(shift)}) / Σ e^(logit − ${term(shift)}), where ${digits(shift)} is the largest logit` : "softmax = e^logit / Σ e^logit";
-  if (logits[at] === -Infinity) return { formula, short: "e^(−∞) = 0: this cell may not be looked at", long: "e^(−∞) = 0: this cell may not be looked at" };
-  const power = (one: number): string => (shift ? `e^(${digits(one)} − ${term(shift)})` : `e^${term(one)}`);
-  const found = (one: number): number => Math.exp(typed(one) - (shift ? typed(shift) : 0));
-  const own = found(logits[at]), total = sum(seen.map(({ one }) => found(one)));
-  const terms = folded(seen.map(({ one }) => power(one)), " + ");
+  const seen = logits.filter((one) => one > -Infinity), most = Math.max(...seen), shift = Math.max(...seen.map(Math.abs)) > 10 ? most : 0;
+  const bracketed = (value: number): string => (value < 0 ? `(${fine(value)})` : fine(value)), less = shift ? ` − ${bracketed(shift)}` : "";
+  const formula = shift ? `softmax = e^(logit${less}) / Σ e^(logit${less}), where ${fine(shift)} is the largest logit` : "softmax = e^logit / Σ e^logit";
+  if (logits[at] === -Infinity) {
+    const never = "e^(−∞) = 0, because this cell may not be looked at";
+    return { formula, short: never, long: never };
+  }
+  const power = (one: number): string => (shift ? `e^(${fine(one)}${less})` : `e^${bracketed(one)}`);
+  const found = (one: number): number => Math.exp(readBack(fine(one)) - (shift ? readBack(fine(shift)) : 0));
+  const own = found(logits[at]), total = sum(seen.map(found)), terms = folded(seen.map(power), " + ");
   const end = `\n= ${digits(own)} / ${digits(total)} = ${agreeing(values[at], typed(own) / typed(total))}`;
   return { formula, short: `${power(logits[at])} / (${terms.short})${end}`, long: `${power(logits[at])} / (${terms.long})${end}` };
 }

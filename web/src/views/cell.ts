@@ -1,10 +1,11 @@
 // One cell by hand: how the weight of a cell is computed, line by line, in numbers that a calculator can check.
 
 import { looks, named } from "../core/axes.ts";
+import { chosen } from "../core/chosen.ts";
 import { button, fill, make } from "../core/dom.ts";
 import { formatNumber, share } from "../core/scale.ts";
-import { hottest, type Shown } from "../core/shown.ts";
-import { MEAN, type State } from "../core/store.ts";
+import type { Shown } from "../core/shown.ts";
+import type { State } from "../core/store.ts";
 import type { Answer, Ask, Cell, Trace, TraceLine } from "../engine/api.ts";
 import { arithmetic, type Line } from "./arithmetic.ts";
 import { outcome } from "./outcome.ts";
@@ -12,20 +13,6 @@ import { strip } from "./steps.ts";
 import { chooseCell, type Context, type View } from "./view.ts";
 
 const KEYED = ["logits", "mask", "softmax", "window", "changed"]; // lines with one number for each key
-
-/** The cell that the state chooses: without a column, that with the largest weight of the row. */
-export function chosen(state: State, shown: Shown): Cell {
-  const { part } = shown, rows = part.rows.length, columns = part.columns.length;
-  const inside = (text: string | undefined, count: number): number => {
-    const place = Number(text ?? NaN);
-    return Number.isInteger(place) && place >= 0 && place < count ? place : -1;
-  };
-  const own = inside(state.more["cell.row"], rows), row = shown.stepped ? Math.min(state.step, rows - 1) : own < 0 ? Math.min(state.row, rows - 1) : own;
-  const column = inside(state.more["cell.column"], columns);
-  const layer = part.layers[state.layer === MEAN ? 0 : Math.min(state.layer, part.layers.length - 1)];
-  const head = layer.heads[state.layer === MEAN ? 0 : state.heads[0] ?? 0] ?? 0;
-  return { part: part.name, layer: layer.number ?? 0, head, row, column: column < 0 ? Math.max(0, hottest(shown, row)) : column };
-}
 
 class ByHand {
   private readonly rows = make("select", { "aria-label": "Row: the token that looks" });

@@ -97,13 +97,9 @@ export class Machine {
       score: steps.reduce((sum, { token }) => sum + token.score, 0),
       given: found.given,
       candidates: steps.map(({ candidates }) => candidates),
-<<<<<<< HEAD
-      ...(top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
+      ...(ask.top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
       ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, ask.top || TOP)) } : {}),
       cut: found.cut,
-=======
-      ...(ask.top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
->>>>>>> engine
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
       frames: steps.map(({ frame }) => frame),

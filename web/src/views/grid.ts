@@ -53,6 +53,7 @@ class HeadGrid {
   private part: Part | null = null;
   private near: HeadPlace | null = null;
   private focused: HeadPlace | null = null; // the target of Tab
+  private revealed: HeadPlace | null = null;
   private comparing = false;
   private drawn: Shown | null = null;
 
@@ -82,6 +83,7 @@ class HeadGrid {
     if (part !== this.part || built !== this.built) this.build(part, order, built);
     this.mark(state);
     this.peekAt(state);
+    this.reveal();
   }
 
   /** The second head of the comparison. */
@@ -120,7 +122,7 @@ class HeadGrid {
       const old = first ? undefined : cells.get(headName(part, place));
       return old ?? this.cell(place);
     });
-    [this.part, this.built] = [part, built];
+    [this.part, this.built, this.revealed] = [part, built, null];
     this.root.style.setProperty("--letters", String(Math.max(...this.cells.map(({ place }) => headName(part, place).length))));
     this.root.style.setProperty("--thumbnail", `${this.sizes.side}px`);
     this.body.classList.toggle("beside", this.sizes.beside);
@@ -179,6 +181,16 @@ class HeadGrid {
       const role = main ? ", chosen" : other ? ", compared with the chosen one" : "";
       element.setAttribute("aria-label", `${headName(this.context.shown().part, place)}${role}: ${this.words(place)}`);
     }
+  }
+
+  /** Scrolls the grid alone, so that the chosen head is seen. */
+  private reveal(): void {
+    const plate = this.cells.find(({ place }) => same(place, this.chosen))?.element;
+    if (!plate || same(this.chosen, this.revealed)) return;
+    this.revealed = this.chosen;
+    const spot = plate.getBoundingClientRect(), view = this.box.getBoundingClientRect();
+    this.box.scrollTop += Math.min(0, spot.top - view.top) + Math.max(0, spot.bottom - view.bottom);
+    this.box.scrollLeft += Math.min(0, spot.left - view.left) + Math.max(0, spot.right - view.right);
   }
 
   private approach(place: HeadPlace | null): void {

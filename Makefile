@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The build of torch for CPUs: that of PyPI for Linux has 2 GB of CUDA libraries, which only an NVIDIA GPU needs.
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 
-.PHONY: web demo test test-all quick kept mutants lint docs install clean
+.PHONY: web demo test test-all quick kept mutants models lint docs install clean
 
 install: $(VENV)/.installed
 
@@ -63,6 +63,10 @@ mutants: install
 web:
 	@command -v npm > /dev/null || { echo "make web needs Node 20 or later, with npm"; exit 1; }
 	cd web && npm ci --no-audit --no-fund && npm run check && npm run build && npm test
+
+# Trains the models that come with the library, into src/regard/shipped: about half an hour.
+models: install
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/models.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -117,6 +117,7 @@ WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
 VECTORS = "model.width=8 plan.batch_tokens=200 plan.epochs=none plan.steps=6 plan.rate=0.05 plan.warmup=0"
 CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 plan.epsilon=1e-3"
 GPT = f"model=gpt {STACK} model.context=48"
+STORIES = "data.train=60 data.valid=12 data.test=5 data.vocab=600 plan.batch_tokens=512"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
 CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
 PRETRAIN = "data.train=book.txt data.vocab=80"
@@ -152,6 +153,7 @@ CASES: dict[str, Case] = {
     # Every recipe, in small.
     "dates": Case("dates", f"data.train=300 data.valid=20 data.test=5 data.languages=en,de {RECURRENT}", "dates"),
     "sounds": Case("sounds", RECURRENT, "words"),
+    "french": Case("french", f"data.train=300 data.valid=20 data.test=5 data.vocab=200 {RECURRENT}", "french"),
     "translate": _recurrent(),
     "multi30k": Case("multi30k", f"data.vocab=90 {STACK}", "captions"),
     "multi30k-de-en": Case("multi30k-de-en", f"data.vocab=80 {RECURRENT}", "german"),
@@ -170,6 +172,10 @@ CASES: dict[str, Case] = {
     "reply": Case("reply", f"data.train=play.txt data.vocab=90 {STACK} {TEN}", "english"),
     "titles": Case("titles", f"data.train=articles.txt data.least=4 data.vocab=90 {STACK} {TEN}", "english"),
     "text": _writer(RECURRENT),
+    "stories": Case("stories", f"{STORIES} {STACK} {TEN}", "lines"),
+    "stories-bert": Case(
+        "stories", f"model=bert objective=masked metrics=perplexity,filled {STORIES} {STACK} {TEN}", "masks"
+    ),
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
     "word2vec": Case("word2vec", f"{LINES} {VECTORS}", "near", stop=3),
     "word2vec-cbow": Case("word2vec", f"model=cbow objective=hierarchical {LINES} {VECTORS}", "near"),
@@ -528,6 +534,11 @@ TEXTS: dict[str, Texts] = {
         ("March 3, 2021", "3. Mai 1984", "Dec 24, 1999", "17. Juli 2030", "Friday, June 7, 1968"),
         ("2021-03-03", "1984-05-03", "1999-12-24", "2030-07-17", "1968-06-07"),
     ),
+    "french": Texts(
+        "translate",
+        ("Marie n'est pas malade .", "Le chat est vert.", "L'accord a été signé en mai 1990 .", "Paul lit .", "Oui"),
+        ("Marie is not ill .", "The cat is green .", "The agreement was signed in May 1990 .", "Paul reads .", "Yes"),
+    ),
     "words": Texts(
         "translate", ("bad", "late", "monk", "radio", "tin"), ("B AE D", "L EH T", "M OW N K", "R AE D", "T IY N")
     ),
@@ -652,7 +663,7 @@ def _within(value: Any, change: Callable[..., Any], place: tuple[str, ...]) -> A
     if isinstance(value, list | tuple):
         return [change(one, place) for one in value]
     assert value is None or isinstance(value, int | str), f"{place}: {value!r} is nothing to pin"
-    return value
+    return str(value) if isinstance(value, str) else value  # special and unknown tokens are texts of their own types
 
 
 def differences(was: Any, now: Any, place: tuple[str, ...] = ()) -> list[str]:

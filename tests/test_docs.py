@@ -210,7 +210,8 @@ def called(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
     if before:
         data = subprocess.run(["bash", "-c", before.removesuffix("| ")], capture_output=True, check=True).stdout
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    dates = DATES if "dates" in arguments and "--resume" not in arguments else []
+    makes = arguments[0] in ("train", "show", "ladder")  # else dates is the trained model of this name
+    dates = DATES if makes and "dates" in arguments and "--resume" not in arguments else []
     short = SHORT.get(arguments[0], SHORT.get(" ".join(arguments[:2]), []))
     if "model=kim" in arguments:  # its width is the number of its filters
         short = [one for one in short if one != "model.width=32"]

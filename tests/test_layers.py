@@ -18,6 +18,7 @@ ORDER = (
     "synonyms",
     "config",
     "file_io",
+    "shipped",
     "checkpoint",
     "migrations",
     "device",

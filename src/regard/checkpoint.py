@@ -30,6 +30,7 @@ from regard.file_io import (
     temporary_path,
     write_text,
 )
+from regard.shipped import no_such_run, run_named
 from regard.version import __version__
 
 T = TypeVar("T")
@@ -147,12 +148,13 @@ def read_step(path: Path, read: Callable[[Path], T], pointers: Sequence[str] = (
 
 
 def _find_step(path: Path, pointers: Sequence[str]) -> Path:
+    path = run_named(path)
     absolute = Path(os.path.abspath(path))  # `.` and `000500` are relative to the current directory
     steps, name, named = absolute.parent, absolute.name, None
     is_step = steps.name == "steps" and name.isdecimal()  # else a run in a directory with the name "steps"
     if not is_step and not (absolute / MANIFEST).is_file():
         if not path.is_dir():
-            raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
+            raise no_such_run(path)
         named = next(filter(None, (read_pointer(path, pointer) for pointer in pointers)), None)
         if named is None:
             runs = sorted(one.name for one in path.iterdir() if any(read_pointer(one, each) for each in pointers))

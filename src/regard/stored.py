@@ -26,6 +26,7 @@ from regard.migrations import MODEL as ROOT
 from regard.pretrained import is_public
 from regard.pretrained.weight_table import format_shape
 from regard.recipes import KINDS, Recipe
+from regard.shipped import run_named
 from regard.tasks import Task
 from regard.version import __version__
 
@@ -161,7 +162,7 @@ def given_tokenizer(path: str) -> Tokenizer:
 
     The setting is `data.tokenizer`; a file is what `Tokenizer.save` wrote.
     """
-    folder = named_path(os.path.expanduser(path))
+    folder = run_named(named_path(os.path.expanduser(path)))
     if folder.is_file():
         return read_tokenizer(folder)
     if not folder.is_dir():

@@ -309,6 +309,21 @@ def test_special_tokens_are_hidden_and_a_page_says_how_to_make_it_again(opened: 
     assert shlex.split(command)[2:5] == ["runs/my run", "it's", "b"]
 
 
+def test_the_matrices_of_a_report_have_tips_the_keyboard_and_a_theme(opened: Any) -> None:
+    page = opened(report_html("Report", [Gallery("Pictures", [special_view(), translator()])]))
+    assert page.locator(".matrix").count() == 2
+    assert page.locator("svg.regard").count() == 0  # the static pictures are for browsers without scripts
+    page.locator(".matrix").first.locator("td[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("End")
+    assert page.inner_text("#tip") == "\u2068=it's\u2069 may not look at \u2068-b\u2069"
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#tip") == "\u2068=it's\u2069 looks at \u2068=it's\u2069: 0.25"
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }") is None
+    assert page.evaluate(ground) == "rgb(14, 17, 22)"
+
+
 def test_data_of_another_version_is_not_drawn(opened: Any) -> None:
     html = translator().html().replace('{"version":1,', '{"version":2,')
     page = opened(html)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from regard.render.page import PageData
 from regard.render.view_data import Layer
 from regard.tasks import CLASSIFY, LANGUAGE, TRANSLATE
 from regard.verbs.forced import token_logps
+from regard.verbs.generating import generate
 from regard.verbs.labelling import classify
 from regard.verbs.loaded import Loaded
 from regard.verbs.looking import look
@@ -126,7 +126,9 @@ def language_cases() -> list[Case]:
         tokenizer = train_tokenizer(own.pop("tokens"), SOURCES, 300)
         config = RecurrentLmConfig(**{"vocab": tokenizer.size, "width": 10, "embed": 6, **own})
         model = untrained(config, LANGUAGE, {"text": TargetText(tokenizer)}, seed)
-        found.append(Case(f"language {own}", model, [{"text": text} for text in TEXTS]))
+        asks: list[dict[str, Any]] = [{"text": text} for text in TEXTS]
+        asks += [{"text": TEXTS[0], "limit": 12, **more} for more in ({}, {"beam": 3})]
+        found.append(Case(f"language {own}", model, asks))
     return found
 
 
@@ -225,7 +227,7 @@ def test_the_parts_and_frames_are_those_of_the_page(every: dict[str, Answered]) 
     """Also of beams, given targets, and models without a source."""
     for case, messages in (*every["seq2seq"], *every["language"], *every["structured"][:3]):
         for ask, message in zip(case.asks, messages):
-            if ask.get("top") != 0:
+            if ask.get("top") != 0 and "limit" not in ask:
                 options = {name: ask[name] for name in ("beam", "target") if name in ask}
                 compare_parts(message["answer"], page(case.model, ask["text"], **options), f"{case.name} {ask}")
 
@@ -293,6 +295,20 @@ def logit_of(score: str, lines: dict[str, Any]) -> float:
     return total / len(lines["q"]) ** 0.5 if score == "scaled_dot" else total
 
 
+def test_a_language_model_goes_on_after_the_text(every: dict[str, Answered]) -> None:
+    for case, messages in every["language"]:
+        for ask, message in zip(case.asks, messages):
+            if "limit" not in ask:
+                continue
+            answer, beam = message["answer"], ask.get("beam", 1)
+            (expected,) = generate(case.model, [ask["text"]], limit=ask["limit"], beam=beam)
+            given = answer["given"]
+            ids = [token["id"] for token in answer["tokens"]]
+            assert ids[:given] == case.model.tokenizer.encode(ask["text"]), case.name
+            assert answer["text"] == ask["text"] + expected.text, (case.name, ask)
+            assert len(answer["frames"]) == len(ids) == len(answer["candidates"])
+
+
 def test_classes_and_their_probabilities(every: dict[str, Answered]) -> None:
     for case, messages in every["structured"]:
         for ask, message in zip(case.asks, messages):
@@ -327,7 +343,7 @@ def test_tokenizers_give_equal_ids_and_texts(tmp_path: Path) -> None:
         tokenizer = train_tokenizer(kind, [*SOURCES, *HOSTILE[:8]], 400, mask=mask)
         config = RecurrentLmConfig(vocab=tokenizer.size, cell="rnn", width=2, embed=2, layers=1)
         model = untrained(config, LANGUAGE, {"text": TargetText(tokenizer)}, 1)
-        texts = [*HOSTILE, "".join(HOSTILE[:3])]
+        texts = [*HOSTILE[: None if kind == "bpe" else -1], "".join(HOSTILE[:3])]  # the last one is long
         cases.append(Case(kind, model, [{"text": text, "top": 1} for text in texts]))
     for case, messages in zip(cases, answers(cases, tmp_path)):
         tokenizer = case.model.tokenizer

@@ -134,6 +134,8 @@ def asks_of(name: str, model: Loaded, seed: int) -> list[dict[str, Any]]:
         for number, part in enumerate(there, seed):
             head = {"part": part, "layer": 0, "head": number % 2, "kind": ("off", "uniform", "one-hot")[number % 3]}
             asks.append({**plain, "heads": [head]})
+    if name == "transformer":  # at this step of decoding, the key is not there yet
+        asks.append({**asks[len(more) + 1], "cell": {"part": "decoder", "layer": 0, "head": 1, "row": 3, "column": 5}})
     if name == "bert":  # the last one leaves nothing that the first token may look at
         masks: list[dict[str, Any]] = [{"columns": [2, 5]}, {"window": 2}, {"causal": True, "columns": [0]}]
         asks += [{**plain, "masks": one} for one in masks]
@@ -339,6 +341,9 @@ def test_every_line_of_a_trace_follows_from_those_above(compared: list[Compared]
 
 def recompute(one: Compared) -> None:
     """Computes the lines of a trace again, as a reader of the page does with a calculator."""
+    if one.name.startswith("transformer ") and one.ask["cell"]["column"] > one.ask["cell"]["row"]:
+        assert one.answer["trace"]["lines"] == []
+        return
     written = [(line["name"], np.array(line["values"], float)) for line in one.answer["trace"]["lines"]]
     lines, names, at = dict(written), [name for name, _ in written], one.ask["cell"]["column"]
     compared = [values for _, values in written[: names.index("Σ")]]

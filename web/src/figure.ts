@@ -55,19 +55,18 @@ class Mounted {
 /** The scale below the picture, and the signs that it uses. */
 class Legend {
   private end = make("span", { class: "vmax" });
-  private hatched = make("span", {}, make("b", { class: "masked" }), " may not look");
-  private ringed = make("span", {}, make("b", { class: "unknown" }, "a"), " not in the vocabulary");
-  readonly element = make("p", { class: "key" }, "0 ", make("i"), " ", this.end, " ", this.hatched, " ", this.ringed);
+  private kind = make("span", { class: "kind" });
+  private hatched = make("span", { class: "hatched" }, make("b", { class: "masked" }), " may not look");
+  private ringed = make("span", { class: "ringed" }, make("b", { class: "unknown" }, "a"), " not in the vocabulary");
+  readonly element = make("p", { class: "key" }, "0 ", make("i"), " ", this.end, " ", this.kind, " ", this.hatched, " ", this.ringed);
 
-  update(shown: Shown, state: State): void {
+  update(shown: Shown, state: State, shared: boolean): void {
     const lines = state.view === "lines", bound = lines ? shown.bound : shown.vmax, tables = lines ? shown.tables : [shown.weights];
     const more = tables.some((table) => table.some((weight) => weight > bound));
     this.end.textContent = `${bound}${more ? " and more" : ""}`;
-    this.element.title = state.fixed ? "The scale reaches from 0 to 1." : "The scale fits the weights that are shown.";
+    this.kind.textContent = state.fixed ? "the whole scale" : shared ? "the same scale in all pictures" : "the scale fits what is shown";
     this.hatched.hidden = lines || !shown.anyMasked;
-    this.hatched.className = "hatched";
     this.ringed.hidden = !shown.part.unknown.rows.length && !shown.part.unknown.columns.length;
-    this.ringed.className = "ringed";
   }
 }
 
@@ -101,34 +100,31 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
   const look = make("div", { class: full ? "card look" : "look" }, heading, ...at("main").map((one) => one.root), ...below);
   const panels = make("div", { class: "card side" }, side.list, ...at("side").map((one) => one.root));
   const columns = make("div", { class: "columns" }, look, panels);
-  const trouble = make("p", { class: "trouble", role: "alert", hidden: true });
   if (full && keys && controls) {
-    root.replaceChildren(...at("top").map((one) => one.root), trouble, main.list, controls.element, columns, announcer.element, make("div", { class: "quiet help" }, keys.help));
+    root.replaceChildren(...at("top").map((one) => one.root), main.list, controls.element, columns, announcer.element, make("div", { class: "quiet help" }, keys.help));
   } else root.replaceChildren(look, announcer.element);
 
   /** Shows those of a column that have anything to show, and the chosen one of them. */
-  const column = (list: Tabs, place: "main" | "side", chosen: string, state: State): boolean => {
+  const column = (list: Tabs, place: "main" | "side", chosen: string, state: State): View | undefined => {
     const there = at(place).filter(({ view }) => view.available(context));
     const one = there.find(({ view }) => view.name === chosen) ?? there[0];
     list.update(there.map(({ view }) => view.name), one?.view.name ?? "");
     one?.show(state);
-    return one !== undefined;
+    return one?.view;
   };
   const update = (state: State): void => {
     const now = shown(), changed = label.textContent !== now.label;
     label.textContent = now.label;
     caption.textContent = now.part.captions[state.view === "lines" ? 1 : 0];
-    legend.update(now, state);
+    legend.update(now, state, page.vmax !== undefined);
     table.update();
     controls?.update();
-    trouble.hidden = !session.trouble;
-    trouble.textContent = session.trouble;
     if (full && changed) announcer.say("");
     const beside = full && at("side").some(({ view }) => view.available(context));
     root.classList.toggle("wide", beside);
     panels.hidden = !beside;
     if (full) for (const one of at("top")) one.view.available(context) ? one.show(state) : (one.root.hidden = true);
-    column(main, "main", full ? state.view : "matrix", state);
+    legend.element.hidden = column(main, "main", full ? state.view : "matrix", state)?.scaled ?? false;
     if (beside) column(side, "side", state.panel, state);
     if (full && changed) announcer.say(`${now.label}. ${announcer.text}`);
     keys?.write();

@@ -114,9 +114,9 @@ def regard(
 
     \b
     A first minute:
+      regard look dates "3 février 2021"
       regard show
       regard train dates
-      regard look runs/dates "3 février 2021"
     """
 
 

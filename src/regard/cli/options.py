@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.completion import setting_names
-from regard.errors import UserError
 from regard.file_io import check_writable
+from regard.shipped import no_such_run, run_named
 
 if TYPE_CHECKING:
     from regard import decode
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 def check_exists(run: Path) -> Path:
     """The directory of a model; a missing one is refused here, before torch is imported, which takes seconds."""
-    if not (str(run).startswith("hf:") or run.exists() or run.parent.name == "steps"):  # a step may be in steps/.old
-        raise UserError(f"{run}: no such directory; name a run, such as runs/dates.")
+    in_steps = run.parent.name == "steps"  # a step may be in steps/.old
+    if not (str(run).startswith("hf:") or run_named(run).exists() or in_steps):
+        raise no_such_run(run)
     return run
 
 
@@ -47,7 +48,8 @@ Run = Annotated[
     typer.Argument(
         metavar="DIR",
         callback=check_exists,
-        help="A run, such as runs/dates, or a step of a run; the directory of a public checkpoint; hf:OWNER/NAME; or a "
+        help="A run, such as runs/dates, or a step of a run; the name of a model that comes with regard, such as dates "
+        "(regard show lists them); the directory of a public checkpoint; hf:OWNER/NAME; or a "
         "file of word vectors.",
     ),
 ]

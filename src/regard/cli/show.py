@@ -13,6 +13,7 @@ from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.lines import print_line
 from regard.cli.options import all_kinds
 from regard.errors import UserError
+from regard.shipped import SHIPPED, run_named
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe
@@ -72,6 +73,7 @@ def show(
       regard show dates --example
       regard show pretrain model=bert data.train=text.txt --example -o example.html
       regard show runs/dates
+      regard show dates-plain
     """
     from regard.config import tree
     from regard.data.run_files import located
@@ -96,16 +98,18 @@ def show(
         for verb, some in rows.items():
             heading = HEADINGS.get(verb, verb.capitalize())
             console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some), "")
+        models = [[name, model.about, model.example] for name, model in SHIPPED.items()]
+        console.print(grid("Trained models that come with regard", ["model", "what it does", "try"], models), "")
         console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
         return
-    run = Path(name) if name not in kinds["recipe"] and Path(name).is_dir() else None
-    if run and not (run / "recipe.json").is_file():
+    run = Path(name) if name not in kinds["recipe"] and run_named(Path(name)).is_dir() else None
+    if run and not (run_named(run) / "recipe.json").is_file():
         raise UserError(f"{name}: this directory has no run; name a run, such as runs/dates, or a recipe.")
     if run and settings:
         raise UserError(f"{settings[0]}: the settings of the run {name} are fixed; leave it out, or name a recipe.")
     if start := next((one for one in settings or [] if one.startswith("from=")), None):
         raise UserError(f"{start}: regard show has no from=, which is for regard train; leave it out.")
-    known = stored(run, kinds) if run else None
+    known = stored(run_named(run), kinds) if run else None
     recipe = known.recipe if known else change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
     if out is not None and (not example or out.suffix.lower() != ".html"):
@@ -132,6 +136,10 @@ def show(
         _settings(console, recipe)
         use = f"{escape(recipe.name)} plan.steps=400" + " --out runs/other" * bool(run)
         console.print(f"Change any of them: [bold]regard train {use}[/]", highlight=False)
+        if name in SHIPPED and not run:
+            about = SHIPPED[name]
+            said = f"A trained one, {about.about}: [bold]{escape(about.example)}[/]"
+            console.print(said, highlight=False, soft_wrap=True)
 
 
 def changed(recipe: "Recipe") -> dict[str, dict[str, Any]]:
@@ -169,8 +177,9 @@ def _progress(run: Path, known: "Stored") -> dict[str, Any]:
     from regard.checkpoint import read_pointer
     from regard.training.ladder.quality import read_log
 
-    latest, best = (read_pointer(run, name) for name in ("latest", "best"))
-    log = read_log(run)
+    place = run_named(run)
+    latest, best = (read_pointer(place, name) for name in ("latest", "best"))
+    log = read_log(place)
     line = next((one for kind in ("valid", "train") for one in reversed(log) if one["kind"] == kind), {"kind": None})
     names = [name for name in line if (name == "loss" if line["kind"] == "train" else name not in TIMES)]
     return {
@@ -182,7 +191,7 @@ def _progress(run: Path, known: "Stored") -> dict[str, Any]:
         "best_step": int(best) if best else None,
         "scored": line["kind"],
         "scores": {name: line[name] for name in names},
-        "report": run / "report.html" if (run / "report.html").is_file() else None,
+        "report": run / "report.html" if (place / "report.html").is_file() else None,
     }
 
 

@@ -91,6 +91,11 @@ def templates(part: Part, forms: tuple[str, ...], openings: tuple[str, ...]) -> 
     ]
 
 
+def capital(text: str) -> str:
+    """The text with its first letter as a capital."""
+    return text[0].upper() + text[1:]
+
+
 class Writer:
     """Draws names and sentences of one part of the data."""
 
@@ -125,7 +130,7 @@ class Writer:
     ) -> str:
         """A sentence of one of these forms, from a capital letter to its end."""
         text = self.pick(templates(self.part, forms, openings)).format(**names)
-        return text[0].upper() + text[1:] + end
+        return capital(text) + end
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from regard.tasks import TASKS
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "dates": translation.dates,
     "sounds": translation.sounds,
+    "french": translation.french,
     "translate": translation.translate,
     "multi30k": translation.multi30k,
     "multi30k-de-en": translation.multi30k_de_en,
@@ -43,6 +44,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "text": language_models.text,
     "bigram": language_models.bigram,
     "elmo": language_models.elmo,
+    "stories": language_models.stories,
     "shakespeare": language_models.shakespeare,
     "shakespeare-cpu": language_models.shakespeare_cpu,
     "pretrain": pretraining.pretrain,
@@ -98,6 +100,7 @@ KINDS: Kinds = {
     "family": {  # by recipe and model: the settings that follow from the model
         "dates": translation.DATES,
         "hello": language_models.HELLO_CELLS,
+        "stories": language_models.STORIES,
         "pretrain": pretraining.FAMILIES,
         **dict.fromkeys(("adding", "copy", "smnist", "pmnist"), sequences.LONG_MEMORY),
     },

@@ -8,6 +8,7 @@ from regard.config import Kinds, Table, override
 from regard.data.conll import Conll
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
+from regard.data.french import French
 from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
 from regard.data.made_texts import MadeAnswers, MadeChoices, MadeEntailment
 from regard.data.mnist import Mnist
@@ -19,6 +20,7 @@ from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.squad import Questions
+from regard.data.stories import Stories
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
 from regard.data.text2text import Mixture, TextToText
@@ -47,6 +49,7 @@ VOCABULARIES = ("vocab", "source_vocab", "target_vocab", "numbers")  # settings 
 DATA: dict[str, type[Any]] = {
     "dates": Dates,
     "sounds": Sounds,
+    "french": French,
     "pairs": Pairs,
     "multi30k": Multi30k,
     "wmt14": Wmt14,
@@ -58,6 +61,7 @@ DATA: dict[str, type[Any]] = {
     "lines": Lines,
     "book": Book,
     "shakespeare": Shakespeare,
+    "stories": Stories,
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,

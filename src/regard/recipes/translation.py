@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from regard.data.dates import Dates
+from regard.data.french import French
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Multi30k, Pairs, Wmt14
 from regard.models import SIZES, ConvS2sConfig, GnmtConfig, Seq2SeqConfig, TransformerConfig
@@ -42,6 +43,33 @@ def dates() -> Recipe:
             select="exact",
         ),
         metrics=("exact", "alignment"),
+    )
+
+
+def french() -> Recipe:
+    """French → English sentences of a grammar, whose gold alignment is known, with the model of Bahdanau et al. 2015.
+
+    A few minutes on a CPU. The sentence of the paper's figure 3 is in the language of the grammar, but no four
+    successive words of it are in the data.
+    """
+    return Recipe(
+        name="french",
+        title="French to English, sentences of a grammar with their alignment",
+        data=French(),
+        model=Seq2SeqConfig(width=160, embed=64, decoder="bahdanau", capacity=64, dropout=0.1),
+        objective=TeacherForcing(),
+        plan=Plan(
+            steps=3000,
+            batch_tokens=2048,
+            rate=2e-3,
+            schedule="linear",
+            warmup=100,
+            decay=0.0,
+            evaluate=500,
+            samples=300,
+            select="exact",
+        ),
+        metrics=("exact", "alignment", "aer"),
     )
 
 

@@ -93,13 +93,13 @@ def escape_directions(text: str, keep: str = "") -> str:
 def describe(row: str, column: str, weight: float | None, part: str = "") -> str:
     """The tooltip of a cell; without a weight, the row may not look at the column.
 
-    A row of cross-attention is what is written, any other row is what looks.
+    A row of cross-attention is what is written, a row of filters is a filter, any other row is what looks.
     """
     looks, seen = [isolate(visible(piece)) + " (unknown)" * isinstance(piece, Unknown) for piece in (row, column)]
     if weight is None:
         return f"{looks} may not look at {seen}"
-    subject = f"writing {looks}, looks at" if part == "cross" else f"{looks} looks at"
-    return f"{subject} {seen}: {format_number(weight)}"
+    verbs = {"cross": f"writing {looks}, looks at", "filters": f"{looks} on"}
+    return f"{verbs.get(part, f'{looks} looks at')} {seen}: {format_number(weight)}"
 
 
 def shorten_special(piece: str) -> str:

@@ -33,6 +33,7 @@ from regard.file_io import (
 from regard.models import Model
 from regard.objectives.objective import Trainer
 from regard.recipes import KINDS, Plan, Recipe
+from regard.shipped import check_not_shipped
 from regard.stored import (
     MODEL,
     TRAINER,
@@ -69,6 +70,7 @@ def check_folder(out: Path, existing: Existing) -> None:
     """Refuse to overwrite anything without the user's permission, or anything that is no run."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: this is a file; choose another --out.")
+    check_not_shipped(out)
     check_steps(out)
     if is_run(out) and existing == "refuse":
         raise UserError(

@@ -17,15 +17,18 @@ import torch
 from torch import Tensor
 
 from regard.config import to_json
+from regard.data.batches import Batch, collate
 from regard.data.detokenize import ConcatDetokenizer
 from regard.data.fields import LabelField
+from regard.data.joined import inputs_of
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import Tokenizer
 from regard.models import reads_whole
 from regard.models.parts import parts
 from regard.render.view_data import CHAINS, NO_ATTENTION, caption
-from regard.verbs.forced import batch_of
+from regard.verbs.forced import batch_of, joined_rows
 from regard.verbs.loaded import Loaded
+from regard.verbs.search import translate
 
 MOST_PARAMETERS = 5_000_000  # of a model that a page computes
 MOST_EXACT = 8_000_000  # bytes of float32; larger weights are embedded in float16
@@ -76,17 +79,17 @@ class Still:
     why: str
 
 
-def live_model(model: Loaded, pairs: Sequence[tuple[list[int], list[int]]] = ()) -> LiveModel | Still:
+def live_model(model: Loaded, texts: Sequence[str | tuple[str, ...]] = ()) -> LiveModel | Still:
     """The model for a page, or the reason why the page stays still.
 
-    `pairs` are the ids of the texts of the page, source and target, on which the effect of float16 weights is measured.
+    The effect of float16 weights is measured on `texts`, those of the page; a text of two parts is a tuple.
     """
     body, head = _settings(model)
     if why := _reason(model, body, head):
         return Still(why)
     tensors = _tensors(model)
     exact = 4 * sum(tensor.numel() for tensor in tensors.values()) <= MOST_EXACT
-    difference = None if exact else _difference(model, tensors, pairs)
+    difference = None if exact else _difference(model, tensors, [_batch(model, text) for text in texts])
     index, weights = _packed(tensors, np.dtype("<f4" if exact else "<f2"))
     data = {
         "family": body.pop("kind"),
@@ -132,12 +135,21 @@ def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | No
                 return f"{has} {name}={settings[name]}"
     if model.task.head not in PREDICTS or not model.predicts(model.task.head):
         return f"{has} output of {model.kind}"
+    if model.joined_text is not None and (why := _unlike_a_pair(model)):
+        return f"{has} {why}"
     for tokenizer in {id(one): one for one in (model.source_tokenizer, model.target_tokenizer) if one}.values():
         if tokenizer.kind not in OUR_KINDS:
             return f"{has} public tokenizer ({tokenizer.kind})"
         if tokenizer.special_tokens.sentinels:
             return f"{has} tokens of hidden spans"
     return ""
+
+
+def _unlike_a_pair(model: Loaded) -> str:
+    """How a model that joins texts differs from one that reads two texts in one order; empty: it does not."""
+    if len(model.part_columns) != 2:
+        return "joined texts of one part"
+    return "pairs of texts in both orders" if len(inputs_of(model.joined_value(("a", "b")))) > 1 else ""
 
 
 def _tensors(model: Loaded) -> dict[str, Tensor]:
@@ -158,24 +170,34 @@ def _packed(tensors: Mapping[str, Tensor], dtype: np.dtype[Any]) -> tuple[dict[s
     return index, b"".join(chunks)
 
 
+def _batch(model: Loaded, text: str | tuple[str, ...]) -> Batch:
+    """A batch of one text, with the target that a translator gives it."""
+    if model.joined_text is not None:
+        return collate(joined_rows(model, model.read_joined([model.joined_value(text)])), model.task)
+    assert isinstance(text, str), "a model of one text"
+    if model.source_tokenizer is None:
+        return batch_of(model, [([], model.read([text])[0])])
+    (best,) = translate(model, [text], align=False)
+    return batch_of(model, [(best.source_tokens, best.tokens)])
+
+
 @torch.no_grad()
-def _difference(model: Loaded, tensors: Mapping[str, Tensor], pairs: Sequence[tuple[list[int], list[int]]]) -> float:
-    """The largest difference of log-probabilities between float32 and float16 weights on these texts."""
-    exact = _outputs(model, pairs)
-    kept = [tensor.clone() for tensor in tensors.values()]
+def _difference(model: Loaded, tensors: Mapping[str, Tensor], batches: Sequence[Batch]) -> float:
+    """The largest difference of log-probabilities between float32 and float16 weights on these batches."""
+    exact, kept = _outputs(model, batches), [tensor.clone() for tensor in tensors.values()]
     try:
         for tensor in tensors.values():
             tensor.copy_(tensor.half())
-        rounded = _outputs(model, pairs)
+        rounded = _outputs(model, batches)
     finally:
         for tensor, one in zip(tensors.values(), kept):
             tensor.copy_(one)
     return max((float((one - other).abs().max()) for one, other in zip(exact, rounded)), default=0.0)
 
 
-def _outputs(model: Loaded, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
-    """The log-probabilities of each pair, in float32."""
-    return [model.module(batch_of(model, [pair]).to(model.device)).float().log_softmax(-1) for pair in pairs]
+def _outputs(model: Loaded, batches: Sequence[Batch]) -> list[Tensor]:
+    """The log-probabilities of each batch, in float32."""
+    return [model.module(batch.to(model.device)).float().log_softmax(-1) for batch in batches]
 
 
 def _names(model: Loaded) -> list[str]:

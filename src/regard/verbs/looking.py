@@ -80,7 +80,7 @@ def _with_origin(seen: AttentionView, model: Loaded, pair: IdPair) -> AttentionV
     texts = [tokenizer.decode(ids) for tokenizer, ids in zip(tokenizers, read)]
     if any(tokenizer.encode(text) != ids for tokenizer, text, ids in zip(tokenizers, texts, read)):
         return seen
-    return _of_model(model, seen, texts[:1], texts[1] if texts[1:] else None, [pair])
+    return _of_model(model, seen, texts[0], texts[1] if texts[1:] else None)
 
 
 def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:
@@ -138,36 +138,30 @@ def look(
     paths = [] if model.module.config.reads_words else _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
-        pair: IdPair = ([], tokens)
-        seen = _reading(model, batch_of(model, [pair]), axes(model, pair, ("", text)), text, paths)
+        seen = _reading(model, batch_of(model, [([], tokens)]), axes(model, ([], tokens), ("", text)), text, paths)
     elif model.source_tokenizer is None:
-        pair = ([], tokens)
-        seen = _predicting(model, pair, ("", text), paths)
+        seen = _predicting(model, ([], tokens), ("", text), paths)
     elif target is None:
         with pause_recording(model.module):
             (best, *_) = translate(model, [text], beam=beam, align=False)
-        pair = (tokens, best.tokens)
-        seen = _predicting(model, pair, (text, best.text), paths)
+        seen = _predicting(model, (tokens, best.tokens), (text, best.text), paths)
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
-        pair = (tokens, forced)
-        seen = _predicting(model, pair, (text, target), paths)
-    seen = _of_model(model, seen, (text,), target, [pair])
+        seen = _predicting(model, (tokens, forced), (text, target), paths)
+    seen = _of_model(model, seen, text, target)
     return seen.only(part, layer) if seen.layers else seen
 
 
-def _of_model(
-    model: Loaded, seen: AttentionView, texts: Sequence[str], target: str | None, pairs: Sequence[IdPair]
-) -> AttentionView:
+def _of_model(model: Loaded, seen: AttentionView, given: str | tuple[str, ...], target: str | None) -> AttentionView:
     """The picture with what its page says of the model, and with the model, so that the page can compute."""
-    given = texts[0] if len(texts) == 1 else tuple(texts)
-    origin, live = Origin(model.name, list(texts), target), partial(_live, model, pairs)
+    origin = Origin(model.name, [given] if isinstance(given, str) else list(given), target)
+    live = partial(_live, model, given)
     return replace(seen, about=model.about, answer=predicted(model, given), origin=origin, live=live)
 
 
-def _live(model: Loaded, pairs: Sequence[IdPair]) -> Live | str:
+def _live(model: Loaded, given: str | tuple[str, ...]) -> Live | str:
     """The model for a page that computes, or the reason why its page is a picture."""
-    found = live_model(model, pairs)
+    found = live_model(model, [given])
     return found.why if isinstance(found, Still) else Live(found.data, found.base64(), found.about)
 
 
@@ -183,7 +177,7 @@ def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, l
     (known,) = joined_axes(model, value, array)
     batch = collate(joined_rows(model, [array]), model.task)
     seen = _reading(model, batch, known, " · ".join(given), _paths(model, part, layer))
-    seen = _of_model(model, seen, given, None, [])
+    seen = _of_model(model, seen, given, None)
     return seen.only(part, layer) if seen.layers else seen
 
 

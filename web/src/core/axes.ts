@@ -12,6 +12,9 @@ export const isUnknown = (part: Part, axis: Axis, index: number): boolean => par
 export const named = (part: Part, axis: Axis, index: number): string =>
   `${apart(part[axis][index])}${isUnknown(part, axis, index) ? " (unknown)" : ""}`;
 
-/** The row of a translator's cross-attention is what is written, any other row is what looks. */
-export const looks = (part: Part, row: number): string =>
-  part.name === "cross" ? `writing ${named(part, "rows", row)}, looks at` : `${named(part, "rows", row)} looks at`;
+/** The row of a translator's cross-attention is what is written, one of filters is a filter, any other row is what looks. */
+export function looks(part: Part, row: number): string {
+  const name = named(part, "rows", row);
+  if (part.name === "filters") return `${name} on`;
+  return part.name === "cross" ? `writing ${name}, looks at` : `${name} looks at`;
+}

@@ -8,6 +8,9 @@ export function formatNumber(value: number | null): string {
   return small ? short.toExponential().replace(/-(\d)$/, "-0$1") : String(short);
 }
 
+/** A number with a minus sign instead of a hyphen. */
+export const minus = (text: string): string => text.replace(/^-/, "−");
+
 /** A share of a whole: 0.8312 is "83 %". */
 export const percent = (value: number): string => `${Math.round(100 * value)} %`;
 

@@ -2,8 +2,22 @@
 
 import type { PageData } from "../data.ts";
 import type { Answer, Ask, Engine } from "../engine/api.ts";
+import { CANCELLED } from "../engine/client.ts";
 import type { Drawn } from "./shown.ts";
-import type { Store } from "./store.ts";
+import type { Store, Weight } from "./store.ts";
+
+/** Changes of a question; undefined: as when the page was made. */
+export type Change = { [K in keyof Ask]?: Ask[K] | undefined };
+
+const MOST = 120_000; // cells of one matrix: a browser draws about a hundred thousand in a second
+
+/** A question beside that of the state. */
+interface Aside {
+  ask: Ask;
+  settle(found: Answer | Error): void;
+}
+
+const KEPT = 24; // answers to questions beside that of the state
 
 export class Session {
   drawn: Drawn;
@@ -16,6 +30,10 @@ export class Session {
   /** Why there is no answer. */
   trouble = "";
   private asked = "{}";
+  private running = 0;
+  /** The questions that wait, by the view that asks. */
+  private readonly asides = new Map<string, Aside>();
+  private readonly known = new Map<string, Answer | Error | null>();
 
   constructor(
     private readonly page: PageData,
@@ -25,24 +43,76 @@ export class Session {
     this.drawn = page;
     if (!engine || !page.origin) return;
     store.subscribe(({ ask }) => this.follow(ask));
-    void engine.ask(this.whole({})).then(
-      (answer) => this.settle(() => (this.original = answer)),
-      () => undefined, // a question that came first has cancelled it
-    );
     this.follow(store.state.ask);
+    this.first();
+  }
+
+  /** Asks for the answer to the page itself; a question that came first may have cancelled it. */
+  private first(): void {
+    this.aside("original", {}, (answer) => (this.original = answer), (error) => {
+      if (error.message === CANCELLED) this.first();
+    });
+  }
+
+  /**
+   * The answer to a question of a view beside that of the state, or why there is none; null until it is there: then the
+   * views are drawn again. It waits for the question of the state, and of each view only the last question counts.
+   */
+  beside(view: string, ask: Partial<Ask>): Answer | Error | null {
+    const key = JSON.stringify(ask), found = this.known.get(key);
+    if (found !== undefined) return found;
+    this.known.set(key, null);
+    for (const [old, answer] of this.known) if (this.known.size > KEPT && answer) this.known.delete(old);
+    this.aside(view, ask, (answer) => this.known.set(key, answer), (error) => {
+      if (error.message === CANCELLED) this.known.delete(key); // the next drawing asks again
+      else this.settle(() => this.known.set(key, error));
+    });
+    return null;
+  }
+
+  private aside(view: string, ask: Partial<Ask>, keep: (found: Answer) => void, fail: (error: Error) => void = () => undefined): void {
+    this.asides.get(view)?.settle(new Error(CANCELLED));
+    const settle = (found: Answer | Error): void => (found instanceof Error ? fail(found) : this.settle(() => keep(found)));
+    this.asides.set(view, { ask: this.whole(ask), settle });
+    this.turn();
+  }
+
+  /** Asks what waits, if the engine is free. */
+  private turn(): void {
+    const [next] = this.asides;
+    if (this.running || !next) return;
+    const [view, { ask, settle }] = next;
+    this.asides.delete(view);
+    this.put(ask).then(settle, (error: unknown) => settle(error instanceof Error ? error : new Error(String(error))));
+  }
+
+  private async put(ask: Ask): Promise<Answer> {
+    if (!this.engine) throw new Error("this page has no model");
+    this.running++;
+    try {
+      return await this.engine.ask(ask);
+    } finally {
+      this.running--;
+      this.turn();
+    }
   }
 
   /** A question with everything that it does not change. */
   whole(ask: Partial<Ask>): Ask {
     const [text = "", second] = this.page.origin?.texts ?? [], target = this.page.origin?.target;
     const base: Ask = { text, ...(second === undefined ? {} : { second }), ...(target ? { target } : {}) };
-    return { ...base, ...ask };
+    const { target: own, ...free } = { ...base, ...ask };
+    return own ? { ...free, target: own } : free; // an empty target is none: the model writes its own
   }
 
-  /** Changes the question: what is undefined is asked no longer. The state keeps it, so that Back undoes it. */
-  change(change: { [K in keyof Ask]?: Ask[K] | undefined }): void {
-    const ask = Object.fromEntries(Object.entries({ ...this.store.state.ask, ...change }).filter(([, value]) => value !== undefined));
-    this.store.set({ ask });
+  /** The question of the state with a change: what is undefined is asked no longer. */
+  asking(change: Change): Partial<Ask> {
+    return Object.fromEntries(Object.entries({ ...this.store.state.ask, ...change }).filter(([, value]) => value !== undefined));
+  }
+
+  /** Changes the question. The state keeps it, so that Back undoes it. */
+  change(change: Change, weight: Weight = "choice"): void {
+    this.store.set({ ask: this.asking(change) }, weight);
   }
 
   private settle(change: () => void): void {
@@ -59,16 +129,19 @@ export class Session {
       return;
     }
     this.busy = true;
-    this.engine?.ask(this.whole(ask)).then(
-      (answer) => {
-        if (asked !== this.asked) return;
-        const drawn = answer.parts.length ? { parts: answer.parts, frames: answer.frames } : this.drawn;
-        this.settle(() => Object.assign(this, { drawn, answer, busy: false, trouble: "" }));
-      },
-      (error: unknown) => {
-        const message = error instanceof Error ? error.message : String(error);
-        if (asked === this.asked && message !== "cancelled") this.settle(() => Object.assign(this, { busy: false, trouble: message }));
-      },
-    );
+    const fail = (error: unknown): void => {
+      const trouble = error instanceof Error ? error.message : String(error);
+      if (asked === this.asked && trouble !== CANCELLED) this.settle(() => Object.assign(this, { busy: false, trouble }));
+    };
+    this.put(this.whole(ask)).then((answer) => {
+      if (asked !== this.asked) return;
+      const large = answer.parts.find(({ rows, columns }) => rows.length * columns.length > MOST);
+      if (large) {
+        fail(`a matrix of ${large.rows.length} rows and ${large.columns.length} columns is too large to draw; give a shorter text`);
+        return;
+      }
+      const drawn = answer.parts.length ? { parts: answer.parts, frames: answer.frames } : this.drawn;
+      this.settle(() => Object.assign(this, { drawn, answer, busy: false, trouble: "" }));
+    }, fail);
   }
 }

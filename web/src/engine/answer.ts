@@ -2,6 +2,7 @@
 
 import type { Answer, Ask, Token } from "./api.ts";
 import type { Axes, Frame, LiveModel } from "../data.ts";
+import { effectOf, outcomeOf, type Outcome } from "./effect.ts";
 import { modelOf } from "./families.ts";
 import { largest } from "./math.ts";
 import type { Generator, Model } from "./model.ts";
@@ -24,12 +25,16 @@ interface Generated {
   whole: number[];
   cut: boolean;
   given: number;
+  /** The step after a text. */
+  next?: Step;
 }
 
 export class Machine {
   readonly model: Model;
   private readonly target: Tokenizer;
   private readonly source: Tokenizer | null;
+  /** The last original answer: several changes of heads are compared with the same one. */
+  private kept: { key: string; original: Outcome } | null = null;
   private readonly forbidden: ReadonlySet<number>;
 
   constructor(readonly live: LiveModel, weights: ArrayBuffer) {
@@ -41,7 +46,25 @@ export class Machine {
 
   /** `check` throws if the question is to stop. */
   answer(ask: Ask, check: () => void = () => {}): Answer {
+    const start = performance.now(), found = this.plain(ask, check);
+    if (!ask.heads?.length) return found;
+    const { cell: _, ...asked } = ask, original = this.original(asked, check);
+    const effect = effectOf(original, outcomeOf(this, asked, found, original, check));
+    return { ...found, effect, milliseconds: performance.now() - start };
+  }
+
+  /** What the model says to a question without the changes of heads. */
+  private original({ heads: _, ...ask }: Ask, check: () => void): Outcome {
+    const key = JSON.stringify(ask);
+    if (this.kept?.key !== key) this.kept = { key, original: outcomeOf(this, ask, this.plain(ask, check), null, check) };
+    return this.kept.original;
+  }
+
+  /** The answer alone, without the effect of changes of heads. */
+  plain(ask: Ask, check: () => void): Answer {
     const start = performance.now();
+    const wrong = ask.forced?.find((id) => !(id in this.live.tokenizer.display));
+    if (wrong !== undefined) throw new Error(`the model has no token ${wrong}`);
     if (!strip(ask.text)) throw new Error('the text is empty; write one, such as "3 March 2021"');
     const taps = new Recorder(ask, this.source !== null, check);
     const quiet = new Recorder(ask, this.source !== null, check, false);
@@ -53,9 +76,10 @@ export class Machine {
   // -- models that generate --------------------------------------------------------------------------------------------
 
   private generating(model: Generator, ask: Ask, taps: Recorder, quiet: Recorder): Omit<Answer, "milliseconds"> {
-    const notes: string[] = [], input = this.read(this.source ?? this.target, ask.text, notes);
+    const notes: string[] = [], whole = this.read(this.source ?? this.target, ask.text, notes);
+    const input = this.source || ask.prefix === undefined ? whole : { ...whole, ids: whole.ids.slice(0, ask.prefix) };
     const ids = this.source ? this.source.wrapInput(input.ids) : [];
-    const text = this.source ? (ask.target === undefined ? null : this.given(ask.target, notes)) : input;
+    const text = this.source ? (ask.target === undefined || ask.forced?.length ? null : this.given(ask.target, notes)) : input;
     const found = this.source
       ? this.translated(model, ask, ids, input.ids.length, text, taps, quiet)
       : this.continued(model, ask, input.ids, taps, quiet);
@@ -74,6 +98,8 @@ export class Machine {
       given: found.given,
       candidates: steps.map(({ candidates }) => candidates),
       ...(top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
+      ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, ask.top || TOP)) } : {}),
+      cut: found.cut,
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
       frames: steps.map(({ frame }) => frame),
@@ -99,9 +125,9 @@ export class Machine {
   }
 
   /** Teacher forcing over a target. */
-  private scored(model: Generator, state: ReturnType<Generator["start"]>, ids: number[], taps: Recorder): Generated {
-    const whole = this.target.wrapTarget(ids);
-    return { ids: whole.slice(1), steps: forced(model, whole.slice(0, -1), state, taps).steps, whole, cut: false, given: ids.length };
+  private scored(model: Generator, state: ReturnType<Generator["start"]>, ids: number[], taps: Recorder): Generated & { state: ReturnType<Generator["start"]> } {
+    const whole = this.target.wrapTarget(ids), read = forced(model, whole.slice(0, -1), state, taps);
+    return { ids: whole.slice(1), ...read, whole, cut: false, given: ids.length - Number(this.target.data.special.bos === null) };
   }
 
   /** A language model: the tokens of the text itself, each from those before it; then, if asked, those that follow. */
@@ -109,15 +135,17 @@ export class Machine {
     const start = model.start([], taps), whole = this.target.wrapTarget(ids), { bos, eos } = this.target.data.special;
     if (ask.limit === undefined && !ask.forced?.length) {
       if (whole.length < 2) throw new Error("the text is one token, and the model has no begin token to predict it from; write a longer text");
-      return this.scored(model, start, ids, taps);
+      const found = this.scored(model, start, ids, taps), last = eos === null ? forced(model, whole.slice(-1), found.state, quiet).steps : found.steps;
+      return { ...found, next: last[last.length - 1] };
     }
     const read = bos === null ? ids : [bos, ...ids], beam = ask.beam ?? 1, given = ask.forced ?? [];
     const before = forced(model, read.slice(0, -1), start, beam > 1 ? quiet : taps);
-    const limit = Math.max(ask.limit ?? 0, given.length);
+    const room = (this.live.longest ?? Infinity) + 1 - ids.length; // the last token is not read
+    const limit = Math.min(Math.max(ask.limit ?? 0, given.length), room);
     const options = { opening: read.slice(-1), forced: given, beam, limit, stop: eos, forbidden: this.forbidden };
     const found = search(model, before.state, options, beam > 1 ? quiet : taps), all = [...read, ...found.ids];
     const steps = beam > 1 ? forced(model, all.slice(0, -1), start, taps).steps : [...before.steps, ...found.steps];
-    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + given.length };
+    return { ids: all.slice(1), steps, whole: all, cut: false, given: read.length - 1 + Math.min(given.length, room) };
   }
 
   // -- models that read a text whole -----------------------------------------------------------------------------------
@@ -142,6 +170,7 @@ export class Machine {
       source: { ids: shown, ...axis },
       parts: partsOf(this.live, taps.reads, axes, 0),
       frames: [],
+      cut: false,
       notes,
     };
   }
@@ -163,15 +192,23 @@ export class Machine {
     return Math.min(asked ?? 2 * Math.max(1, Math.ceil(length / 16)) * 16 + 20, this.live.limit ?? Infinity);
   }
 
+  private likeliest({ logits }: Step, top: number): number[] {
+    return largest(logits, top, (one) => one < this.target.size && !this.forbidden.has(one));
+  }
+
+  private candidates(scores: Float32Array, ids: number[], pieceOf = (id: number): string => visible(this.target.pieces([id])[0])): Token[] {
+    return ids.map((id) => ({ id, piece: pieceOf(id), text: this.target.surface(id), score: scores[id] }));
+  }
+
   /** A step with the names of its token and of the likeliest ones that may be generated; of equals, the first one. */
   private named(step: Step, token: { id: number; piece: string; text: string }, top: number): { token: Token; candidates: Token[]; frame: Frame } {
     const { logits, scores, state, before } = step, { id } = token, text = escapeDirections(token.text), piece = visible(token.piece);
-    const best = largest(logits, top, (one) => one < this.target.size && !this.forbidden.has(one));
+    const best = this.likeliest(step, top);
     const pieceOf = (one: number): string => (one === id ? piece : visible(this.target.pieces([one])[0]));
     const withBefore = this.live.chain.some(([shows]) => shows === "before");
     return {
       token: { id, piece, text, score: scores[id] },
-      candidates: best.map((one) => ({ id: one, piece: pieceOf(one), text: this.target.surface(one), score: scores[one] })),
+      candidates: this.candidates(scores, best, pieceOf),
       frame: {
         token: piece,
         text,

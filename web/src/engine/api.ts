@@ -10,8 +10,10 @@ export interface Ask {
   second?: string;
   /** A translator predicts this target instead of its own: its text. */
   target?: string;
-  /** The ids that the model is made to generate first; decoding goes on after them. */
+  /** The ids that the model is made to generate first; decoding goes on after them, and a given target does not count. */
   forced?: number[];
+  /** A language model reads only the first tokens of its text, so many; what is forced follows them. */
+  prefix?: number;
   /** The size of the beam; 1 or absent: greedy. */
   beam?: number;
   /** The most new tokens. A language model without `limit` and `forced` predicts the tokens of the text alone. */
@@ -93,10 +95,29 @@ export interface Answer {
   source: { ids: number[]; pieces: string[]; unknown: number[]; special: number[] };
   parts: Part[];
   frames: Frame[];
+  /** The likeliest tokens after the text: only of a language model that was not asked to go on. */
+  next?: Token[];
+  /** Whether the limit cut the answer; the end of a translator's answer is then a token that it did not predict. */
+  cut: boolean;
+  /** What the changes of heads do; only if there are any. */
+  effect?: Effect;
   trace?: Trace;
   /** Remarks: the answer was cut at the limit, a text too long …. */
   notes: string[];
   milliseconds: number;
+}
+
+/** What changes of heads do. The original answer is the one without them; see engine/effect.ts for its definition. */
+export interface Effect {
+  /** The original answer, and that with the changes: of a language model the token after the text. */
+  before: string;
+  after: string;
+  /** Whether they are different answers. */
+  changed: boolean;
+  /** The tokens of the original answer, with their log-probabilities without the changes. */
+  tokens: Token[];
+  /** Their log-probabilities with the changes. */
+  scores: number[];
 }
 
 /** The computation of one cell of attention, line by line; every number can be computed again from those above it. */

@@ -26,9 +26,9 @@ export interface Reading {
   factor?: (query: number, key: number) => number;
 }
 
-/** Whether the computation of a cell in this row of a head is traced. */
-export function isTraced({ cell }: Taps, part: string, layer: number, head: number, row: number): boolean {
-  return cell !== null && cell.part === part && cell.layer === layer && cell.head === head && cell.row === row;
+/** Whether the computation of a cell in this row of a head is traced; the cell of a key that is not there yet is not. */
+export function isTraced({ cell }: Taps, { part, layer, keys }: Pick<Reading, "part" | "layer" | "keys">, head: number, row: number): boolean {
+  return cell !== null && cell.part === part && cell.layer === layer && cell.head === head && cell.row === row && cell.column < keys;
 }
 
 /** The contexts, heads × queries × width. */
@@ -48,7 +48,7 @@ export function read(reading: Reading, taps: Taps): Float32Array {
       norms[h * keys + j] = reading.norm(h, j);
     }
     for (let i = 0; i < queries; i++) {
-      const traced = isTraced(taps, part, layer, h, first + i);
+      const traced = isTraced(taps, reading, h, first + i);
       const seen = visible.subarray(i * keys, (i + 1) * keys), scores = reading.logits(h, first + i, traced);
       for (let j = 0; j < keys; j++) logits[j] = seen[j] ? scores[j] : -Infinity;
       const soft = softmax(logits), own = traced ? soft.slice() : soft;

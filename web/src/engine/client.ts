@@ -87,7 +87,10 @@ class Client {
   private start(): Worker {
     const worker = new Worker(this.url);
     worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.receive(data);
-    worker.onerror = () => this.receive({ type: "error", number: this.running?.number ?? 0, message: "this browser could not run the model of the page" });
+    worker.onerror = () => {
+      this.end();
+      this.receive({ type: "error", number: this.running?.number ?? 0, message: "this browser could not run the model of the page" });
+    };
     worker.postMessage({ type: "load", model: this.model, weights: this.weights } satisfies ToWorker);
     return worker;
   }

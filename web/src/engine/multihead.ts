@@ -106,7 +106,7 @@ export class MultiHead {
       for (let i = 0; i < count; i++) {
         const context = contexts.subarray((h * count + i) * wide, (h * count + i + 1) * wide);
         beside.data.set(context, i * inner + h * wide);
-        if (isTraced(taps, part, layer, h, first + i)) this.traceOutput(context, h, taps);
+        if (isTraced(taps, reading, h, first + i)) this.traceOutput(context, h, taps);
       }
     }
     return linear(beside, this.out, this.outBias);

@@ -2,14 +2,17 @@
 
 import type { Machine } from "./answer.ts";
 import type { Answer, Ask, Damage, HeadName } from "./api.ts";
+import { effectOf, outcomeOf } from "./effect.ts";
 
 /** Yields after each head what was found so far, worst first. */
 export function* rank(machine: Machine, ask: Ask, kind: "off" | "uniform" | "one-hot", check: () => void): Generator<{ damages: Damage[]; of: number }> {
-  const { cell: _, ...plain } = ask, whole = machine.answer(plain, check), heads = headsOf(whole);
-  const damages: Damage[] = [];
+  const { cell: _, ...plain } = ask, whole = machine.plain(plain, check), heads = headsOf(whole);
+  const original = outcomeOf(machine, plain, whole, null, check), damages: Damage[] = [];
   for (const head of heads) {
-    const changed = { ...plain, heads: [...(ask.heads ?? []), { ...head, kind }] }, now = machine.answer(changed, check);
-    damages.push({ ...head, difference: difference(machine, changed, whole, now, check), text: now.text, changed: now.text !== whole.text });
+    const changed = { ...plain, heads: [...(ask.heads ?? []), { ...head, kind }] };
+    const effect = effectOf(original, outcomeOf(machine, changed, machine.plain(changed, check), original, check));
+    const difference = effect.scores.reduce((sum, score, at) => sum + score - effect.tokens[at].score, 0);
+    damages.push({ ...head, difference, text: effect.after, changed: effect.changed });
     damages.sort((a, b) => a.difference - b.difference);
     yield { damages: [...damages], of: heads.length };
   }
@@ -19,16 +22,4 @@ function headsOf({ parts }: Answer): HeadName[] {
   return parts.flatMap(({ name, layers }) =>
     layers.flatMap(({ number, heads, masked }) => (masked === null ? [] : heads.map((head) => ({ part: name, layer: number ?? 0, head })))),
   );
-}
-
-/** The change of the log-probability of the original answer. */
-function difference(machine: Machine, changed: Ask, whole: Answer, now: Answer, check: () => void): number {
-  const ids = whole.tokens.map(({ id }) => id);
-  if (machine.live.source && now.tokens.some(({ id }, at) => id !== ids[at])) {
-    now = machine.answer({ ...changed, forced: ids, beam: 1, limit: ids.length }, check); // the original answer, forced
-  }
-  if (machine.model.kind === "reader") {
-    return whole.tokens.reduce((sum, { id, score }, at) => sum + (now.candidates[at].find((one) => one.id === id)?.score ?? now.tokens[at].score) - score, 0);
-  }
-  return now.tokens.reduce((sum, { score }) => sum + score, 0) - whole.score;
 }

@@ -104,12 +104,15 @@ export const SCORES: Record<string, Make> = {
   },
 
   /** Entry j of Wq: the keys have no part in it. */
-  location: (weights, prefix) => ({
-    keys: same,
-    query: (q) => product(q, weights.matrix(`${prefix}.query.weight`)).data,
-    logit: (query, _, j) => query[j],
-    lines: (query, _, j) => [{ name: "(Wq)ⱼ", how: "the number of Wq at the place of the key", values: [query[j]] }],
-  }),
+  location: (weights, prefix) => {
+    const own = weights.matrix(`${prefix}.query.weight`);
+    return {
+      keys: same,
+      query: (q) => product(q, own).data,
+      logit: (query, _, j) => query[j],
+      lines: (query, _, j) => [{ name: "(Wq)ⱼ", how: "the number of Wq at the place of the key", values: [query[j]] }],
+    };
+  },
 };
 
 /** Names of what is compared: the query and the key as the score prepares them. */

@@ -30,6 +30,7 @@ export const seq2seq: Build = (config, weights) => {
   const source = weights.matrix("encoder.embedding.weight"), target = weights.matrix("target_embedding.weight");
   const encoder = new Stack(weights, "encoder.rnn", cell), rnn = new Stack(weights, "decoder.rnn", cell);
   const bridge = { weight: weights.matrix("bridge.weight"), bias: weights.vector("bridge.bias") };
+  const readout = { weight: weights.matrix("readout_.weight"), bias: weights.vector("readout_.bias") };
   const step = stepOf(kind, rnn, weights, config);
 
   const model: Generator<RecurrentState> = {
@@ -54,7 +55,7 @@ export const seq2seq: Build = (config, weights) => {
         features.push(single(after.features));
         states.push(single(top(after.hidden)));
       }
-      const logits = linear(stacked(...features), weights.matrix("readout_.weight"), weights.vector("readout_.bias"));
+      const logits = linear(stacked(...features), readout.weight, readout.bias);
       return { logits, states: stacked(...states), before: stacked(...before), state };
     },
   };
@@ -64,7 +65,9 @@ export const seq2seq: Build = (config, weights) => {
 /** One step of a decoder, given the embedding of the last token. */
 function stepOf(kind: string, rnn: Stack, weights: Weights, config: Record<string, unknown>): Step {
   const attend = (query: Float32Array, state: RecurrentState, taps: Taps) => attention(query, state, weights, config, taps);
-  const out = (...parts: Float32Array[]) => product(joined(...parts), weights.matrix("decoder.out.weight"), weights.vector("decoder.out.bias")).data.map(Math.tanh);
+  const attends = weights.has("decoder.out.weight");
+  const weight = attends ? weights.matrix("decoder.out.weight") : matrix(0, 0), bias = attends ? weights.vector("decoder.out.bias") : null;
+  const out = (...parts: Float32Array[]) => product(joined(...parts), weight, bias).data.map(Math.tanh);
   switch (kind) {
     case "once": // the source is in the first state alone
     case "every": // h = f(h, [x; c]), with the same c at every step

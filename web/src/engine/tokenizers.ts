@@ -154,10 +154,10 @@ export class Tokenizer {
     return { ids, segments };
   }
 
-  /** Whether an id is a special token, which is no part of a text. */
+  /** Whether an id is a special token that is added around a text. */
   isSpecial(id: number): boolean {
-    const { pad, bos, eos, mask, prefix, suffix, separator } = this.data.special;
-    return [pad, bos, eos, mask, prefix, suffix, ...separator].includes(id);
+    const { pad, bos, eos, prefix, suffix, separator } = this.data.special;
+    return [pad, bos, eos, prefix, suffix, ...separator].includes(id);
   }
 }
 

@@ -37,9 +37,9 @@ self.onmessage = ({ data }) => {
 
 /** Tries the heads one by one; between two of them, a new question can come and stop this one. */
 async function ranked({ number, ask, kind }: Extract<ToWorker, { type: "rank" }>): Promise<void> {
-  let steps: ReturnType<typeof rank>;
-  attempt(number, () => (steps = rank(loaded(), ask, kind, () => check())));
   let check = timer();
+  const steps = machine && rank(machine, ask, kind, () => check());
+  if (!steps) return attempt(number, loaded);
   for (let done = 0, going = true; going && latest === number; done++) {
     attempt(number, () => {
       check = timer();

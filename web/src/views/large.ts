@@ -4,7 +4,7 @@ import { Heat } from "../core/heat.ts";
 import { make } from "../core/dom.ts";
 import type { Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
-import { type Context, goStep } from "./view.ts";
+import { chooseCell, type Context } from "./view.ts";
 
 const SIDE = 15; // pixels of a cell
 
@@ -13,15 +13,10 @@ export class LargeMatrix {
   readonly box: HTMLElement;
 
   constructor(context: Context) {
-    const stepped = (): boolean => context.shown().stepped;
     this.heat = new Heat(
       "Attention weights",
-      ({ row, column }) => (stepped() ? context.store.set({ step: row, row, column }, "step") : context.store.set({ row, column }, "none")),
-      ({ row, column }) => {
-        if (!stepped()) return;
-        context.store.set({ column }, "none");
-        goStep(context, row);
-      },
+      ({ row, column }) => chooseCell(context, row, column, "step"),
+      ({ row, column }) => chooseCell(context, row, column, "choice"),
     );
     this.box = make("div", { class: "scroll stage" }, this.heat.element);
   }

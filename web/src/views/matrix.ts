@@ -8,8 +8,9 @@ import { at, describe, hottest, isMasked, type Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
 import { tell } from "../core/tip.ts";
 import { LargeMatrix } from "./large.ts";
-import { type Context, goStep, type View } from "./view.ts";
+import { chooseCell, type Context, goStep, type View } from "./view.ts";
 
+const SHADES = 255; // a cell is drawn again only if another of so many shades is its own
 const MOST = 4096; // cells of a table; more are on a canvas
 
 class Matrix {
@@ -17,6 +18,7 @@ class Matrix {
   readonly box = make("div", { class: "scroll stage" }, this.table);
   private shown: Shown | null = null;
   private cells: HTMLTableCellElement[] = [];
+  private looks: number[] = []; // how dark each cell is; -1: it is hatched
   private rows: number[] = []; // the places that are shown
   private columns: number[] = [];
 
@@ -28,14 +30,15 @@ class Matrix {
     this.table.addEventListener("focusin", ({ target }) => {
       const spot = this.spot(target);
       if (!spot || !this.shown) return;
-      this.context.store.set({ row: spot.row, column: spot.column }, "none");
+      this.move(spot.row, spot.column);
     });
     this.table.addEventListener("keydown", (event) => this.key(event));
     this.table.addEventListener("mousedown", (event) => {
       const line = event.target instanceof Element ? event.target.closest<HTMLTableRowElement>("tbody tr") : null;
+      const spot = this.spot(event.target);
+      if (spot && this.context.engine) chooseCell(this.context, spot.row, spot.column, "step");
       if (!line || !this.shown?.stepped) return;
       event.preventDefault(); // a click selects the step; the arrow keys still move between steps
-      const spot = this.spot(event.target);
       if (spot) this.context.store.set({ column: spot.column }, "none");
       goStep(this.context, this.rows[line.sectionRowIndex]);
     });
@@ -66,7 +69,7 @@ class Matrix {
     const head = make("tr", { role: "row" }, corner);
     for (const j of this.columns) head.append(make("th", { scope: "col", class: part.tall ? "tall" : "", dir: "auto" }, name("columns", j)));
     const body = make("tbody");
-    this.cells = [];
+    [this.cells, this.looks] = [[], []];
     for (const i of this.rows) {
       const line = make("tr", { role: "row" }, make("th", { scope: "row", dir: "auto" }, name("rows", i)));
       for (const _ of this.columns) this.cells.push(line.appendChild(make("td", { role: "gridcell", tabindex: -1 })));
@@ -84,8 +87,12 @@ class Matrix {
     const across = this.columns.length;
     this.cells.forEach((cell, place) => {
       const i = this.rows[Math.floor(place / across)], j = this.columns[place % across];
-      cell.className = isMasked(shown, i, j) ? "masked" : "";
-      cell.style.setProperty("--share", String(share(at(shown, i, j), shown.vmax)));
+      const look = isMasked(shown, i, j) ? -1 : Math.round(SHADES * share(at(shown, i, j), shown.vmax));
+      if (look !== this.looks[place]) {
+        if (look < 0 || this.looks[place] < 0) cell.className = look < 0 ? "masked" : "";
+        cell.style.setProperty("--share", String(Math.max(0, look) / SHADES));
+        this.looks[place] = look;
+      }
       cell.setAttribute("aria-label", describe(shown, i, j));
     });
   }
@@ -124,6 +131,12 @@ class Matrix {
     return { cell, row: this.rows[line.sectionRowIndex], column: this.columns[cell.cellIndex - 1] };
   }
 
+  /** The cursor; the view of one cell follows it. */
+  private move(row: number, column: number): void {
+    if (this.context.engine && this.context.store.state.panel === "cell") chooseCell(this.context, row, column, "step");
+    else this.context.store.set({ row, column }, "none");
+  }
+
   private key(event: KeyboardEvent): void {
     const spot = this.spot(event.target);
     if (!spot || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -133,6 +146,10 @@ class Matrix {
       Home: [i, 0], End: [i, Infinity], PageUp: [i - page, j], PageDown: [i + page, j],
     };
     if (event.key === "Escape") spot.cell.blur();
+    else if (event.key === "Enter" && this.context.engine) {
+      chooseCell(this.context, spot.row, spot.column, "step");
+      this.context.store.set({ panel: "cell" });
+    }
     else if (event.key in moves) {
       const [row, column] = moves[event.key];
       const inside = (place: number, all: number[]): number => all[Math.max(0, Math.min(all.length - 1, place))];

@@ -15,6 +15,8 @@ export interface View {
   title: string;
   /** top: always shown above the columns. main: a tab of the main column. side: a tab of the side column. */
   place: "top" | "main" | "side";
+  /** Whether it draws the scale of its own colours; otherwise the scale of the weights stands below it. */
+  scaled?: true;
   /** Whether there is anything to show now; asked at every change. */
   available(context: Context): boolean;
   /** Builds the view once, when it is first shown, and returns what draws a state. It is called while the view is shown. */
@@ -44,4 +46,10 @@ export function goStep(context: Context, step: number): void {
   const last = context.shown().frames.length - 1;
   const to = Math.max(0, Math.min(last, step));
   context.store.set({ step: to, row: to }, "step");
+}
+
+/** Chooses a cell: the view of one cell computes it. */
+export function chooseCell(context: Context, row: number, column: number, weight: "choice" | "step"): void {
+  const more = { ...context.store.state.more, "cell.row": String(row), "cell.column": String(column) };
+  context.store.set({ row, column, more, ...(context.shown().stepped ? { step: row } : {}) }, weight);
 }

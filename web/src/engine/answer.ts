@@ -82,7 +82,7 @@ export class Machine {
 
   private generating(model: Generator, ask: Ask, taps: Recorder, quiet: Recorder): Omit<Answer, "milliseconds"> {
     const notes: string[] = [], whole = this.read(this.source ?? this.target, ask.text, notes);
-    const input = this.source || ask.prefix === undefined ? whole : { ...whole, ids: whole.ids.slice(0, ask.prefix) };
+    const input = this.source || ask.prefix === undefined ? whole : { ...whole, ids: whole.ids.slice(0, Math.max(ask.prefix, Number(this.target.data.special.bos === null))) };
     const ids = this.source ? this.source.wrapInput(input.ids) : [];
     const text = this.source ? (ask.target === undefined || ask.forced?.length ? null : this.given(ask.target, notes)) : input;
     const found = this.source

@@ -6,7 +6,7 @@ import { effectOf, outcomeOf } from "./effect.ts";
 
 /** Yields after each head what was found so far, worst first. */
 export function* rank(machine: Machine, ask: Ask, kind: "off" | "uniform" | "one-hot", check: () => void): Generator<{ damages: Damage[]; of: number }> {
-  const { cell: _, ...plain } = ask, whole = machine.plain(plain, check), heads = headsOf(whole);
+  const { cell: _, ...asked } = ask, plain = { ...asked, top: 0 }, whole = machine.plain(plain, check), heads = headsOf(whole);
   const original = outcomeOf(machine, plain, whole, null, check), damages: Damage[] = [];
   for (const head of heads) {
     const changed = { ...plain, heads: [...(ask.heads ?? []), { ...head, kind }] };

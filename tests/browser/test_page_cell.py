@@ -3,10 +3,10 @@
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -76,10 +76,12 @@ def check_arithmetic(lines: Sequence[str]) -> int:
                 sides = [f"{own}", above, total, below, sides[1], sides[2]]
                 pairs = list(zip(sides[::2], sides[1::2]))
             else:
-                pairs = list(zip(sides, sides[1:]))
+                pairs = list(pairwise(sides))
             for left, right in pairs:
                 digits = len(re.sub(r"e.*|\D", "", right).lstrip("0"))
-                assert calculated(left) == pytest.approx(number(right), rel=10.0 ** (1 - max(2, digits)), abs=1e-12), step
+                assert calculated(left) == pytest.approx(number(right), rel=10.0 ** (1 - max(2, digits)), abs=1e-12), (
+                    step
+                )
                 count += 1
     return count
 

@@ -4,7 +4,7 @@ import { button, make, press } from "../core/dom.ts";
 import type { State } from "../core/store.ts";
 import type { Answer, MaskChange } from "../engine/api.ts";
 import { visible } from "../engine/text.ts";
-import { chances, common, logpsOf, outcome } from "./outcome.ts";
+import { alike, chances, logpsOf, outcome } from "./outcome.ts";
 import { flipped, Toggles } from "./toggles.ts";
 import type { Context, View } from "./view.ts";
 
@@ -94,7 +94,7 @@ class Masks {
   private place({ row, step }: State, before: Answer, after: Answer): number {
     const shown = this.context.shown(), last = Math.min(before.tokens.length, after.tokens.length) - 1;
     const wanted = shown.stepped ? step : this.context.page.live?.predicts === "tag" ? row : 0;
-    return Math.max(0, Math.min(wanted, last, common(before.tokens, after.tokens).first));
+    return Math.max(0, Math.min(wanted, last, alike(before.tokens, after.tokens)));
   }
 
   private show(before: Answer, after: Answer, place: number, unchanged: boolean): void {

@@ -98,7 +98,7 @@ export class Machine {
       given: found.given,
       candidates: steps.map(({ candidates }) => candidates),
       ...(ask.top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
-      ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, ask.top || TOP)) } : {}),
+      ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, top)) } : {}),
       cut: found.cut,
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),

@@ -5,6 +5,7 @@ import { button, fill, make } from "../core/dom.ts";
 import { formatNumber, minus } from "../core/scale.ts";
 import type { State } from "../core/store.ts";
 import type { Answer, Token } from "../engine/api.ts";
+import { visible } from "../engine/text.ts";
 import type { LiveModel } from "../data.ts";
 import type { Context, View } from "./view.ts";
 
@@ -114,7 +115,7 @@ const runners = (name: string, tokens: Token[]): HTMLElement =>
 
 /** What the model says, in words and numbers. */
 class Said {
-  private readonly what = make("span", { class: "quiet" }, "next token");
+  private readonly what = make("span", { class: "quiet" });
   private readonly text = make("output", { dir: "auto", "aria-live": "polite" });
   private readonly score = make("span", { class: "quiet" });
   private readonly places = make("div");
@@ -124,13 +125,15 @@ class Said {
   constructor(private readonly live: LiveModel) {}
 
   draw(answer: Answer, original: Answer | null): void {
-    const { predicts } = this.live, total = `log p ${minus(formatNumber(answer.score))}`;
-    const reads = predicts === "next", { next } = answer, empty = predicts === "labels" ? "no label" : "∅";
-    const text = next ? next[0].piece : predicts === "masked" && !answer.tokens.length ? "" : answer.text || empty;
+    const { predicts } = this.live, { next, tokens } = answer, went = predicts === "next" && !next;
+    const counted = went ? tokens.slice(answer.given) : tokens, total = counted.reduce((sum, { score }) => sum + score, 0);
+    const empty = predicts === "labels" ? "no label" : predicts === "masked" && !tokens.length ? "" : "∅";
+    const text = (next ? next[0].piece : went ? counted.map((one) => one.text).join("") : answer.text) || empty;
     if (this.text.textContent !== text) this.text.textContent = text;
-    this.what.hidden = !next;
-    const of = reads ? ` of the ${answer.tokens.length} tokens${next ? " of the text" : ""}` : "";
-    this.score.textContent = answer.tokens.length ? `${total}${of}${predicts === "class" ? `, probability ${chance(answer.score)}` : ""}` : "";
+    this.what.hidden = predicts !== "next";
+    this.what.textContent = next ? "next token" : "goes on with";
+    const of = predicts !== "next" ? "" : ` of ${counted.length} ${next ? "tokens of the text" : "new tokens"}`;
+    this.score.textContent = counted.length ? `log p ${minus(formatNumber(total))}${of}${predicts === "class" ? `, probability ${chance(total)}` : ""}` : "";
     this.places.replaceChildren(...this.runnersUp(answer));
     const changed = original !== null && answer !== original && predicts !== "class" && predicts !== "labels";
     const lists = changed ? [items(this.live, original), items(this.live, answer)] : [];
@@ -203,7 +206,7 @@ class Edit {
     this.drawn = [answer, session.original, ""];
     this.notes.hidden = !answer.notes.length;
     this.notes.textContent = answer.notes.length ? `${answer.notes.join("; ")}.` : "";
-    const { pieces, unknown } = answer.source, rare = [...new Set(unknown.map((at) => pieces[at]))].slice(0, 20);
+    const { pieces, unknown } = answer.source, rare = [...new Set(unknown.map((at) => visible(pieces[at])))].slice(0, 20);
     this.rings.hidden = !rare.length;
     fill(this.rings, ["Not in the vocabulary: ", ...rare.flatMap((piece) => [make("bdi", { class: "unknown" }, piece), " "])]);
     this.said.draw(answer, session.original);

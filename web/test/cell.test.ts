@@ -144,8 +144,6 @@ test("masks that change nothing are not asked; two answers are alike up to a tok
   const ids = (text: string) => [...text].map((one) => ({ id: one.charCodeAt(0) }));
   assert.deepEqual([alike(ids("abcd"), ids("abxd")), alike(ids("aa"), ids("aaa")), alike([], ids("a"))], [2, 2, 0]);
 });
-  assert.deepEqual(common(ids("aa"), ids("aaa")), { first: 2, last: 0 });
-});
 
 test("an address asks nothing that is no question", () => {
   const whole = {

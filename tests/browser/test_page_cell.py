@@ -65,24 +65,21 @@ def calculated(text: str) -> float:
 
 
 def check_arithmetic(lines: Sequence[str]) -> int:
-    """Each "a = b" holds within the digits of b."""
+    """Each "a = b" holds within the digits of b. Returns how many there are."""
     count = 0
-    for line in lines:
-        for step in line.replace("\n= ", " = ").split("\n"):
-            sides = step.split(" = ")
-            if "e^" in sides[0]:  # the powers, their sum, and the quotient
-                above, below = sides[1].split(" / ")
-                own, total = re.fullmatch(r"(.*?) / \((.*)\)", sides[0]).groups()
-                sides = [f"{own}", above, total, below, sides[1], sides[2]]
-                pairs = list(zip(sides[::2], sides[1::2]))
-            else:
-                pairs = list(pairwise(sides))
-            for left, right in pairs:
-                digits = len(re.sub(r"e.*|\D", "", right).lstrip("0"))
-                assert calculated(left) == pytest.approx(number(right), rel=10.0 ** (1 - max(2, digits)), abs=1e-12), (
-                    step
-                )
-                count += 1
+    for step in "\n".join(lines).replace("\n= ", " = ").split("\n"):
+        first, *rest = step.split(" = ")
+        pairs = list(pairwise([first, *rest]))
+        if "e^" in first:  # the powers, their sum, and the quotient of the two
+            found = re.fullmatch(r"(.*?) / \((.*)\)", first)
+            assert found is not None, step
+            above, below = rest[0].split(" / ")
+            pairs = [(found[1], above), (found[2], below), (rest[0], rest[1])]
+        for left, right in pairs:
+            digits = len(re.sub(r"e.*|\D", "", right).lstrip("0"))
+            expected = pytest.approx(number(right), rel=10.0 ** (1 - max(2, digits)), abs=1e-12)
+            assert calculated(left) == expected, step
+            count += 1
     return count
 
 

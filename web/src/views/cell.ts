@@ -10,7 +10,7 @@ import type { Answer, Ask, Cell, Trace, TraceLine } from "../engine/api.ts";
 import { arithmetic, type Line } from "./arithmetic.ts";
 import { outcome } from "./outcome.ts";
 import { strip } from "./steps.ts";
-import { chooseCell, type Context, type View } from "./view.ts";
+import { attends, chooseCell, type Context, type View } from "./view.ts";
 
 const KEYED = ["logits", "mask", "softmax", "window", "changed"]; // lines with one number for each key
 
@@ -64,7 +64,7 @@ class ByHand {
 
   private remark(found: Answer | Error, trace: Trace | null, shown: Shown, { head }: Cell): string {
     if (found instanceof Error) return `The model gives no answer: ${found.message}.`;
-    if (!trace?.lines.length) return "This model has no attention here, so there is no weight to compute.";
+    if (!trace?.lines.length) return "The model computes no weight here.";
     return shown.heads > 1 ? `The matrix shows a mean of ${shown.heads} heads. One cell is computed by one head: here it is head ${head}.` : "";
   }
 
@@ -160,7 +160,7 @@ export const cell: View = {
   name: "cell",
   title: "One cell",
   place: "side",
-  available: ({ full, engine }) => full && engine !== null,
+  available: attends,
   mount(root, context) {
     const hand = new ByHand(root, context);
     return (state) => hand.draw(state);

@@ -1,12 +1,12 @@
 // Masks: what nobody may look at, how far self-attention sees, and what that does to the answer.
 
 import { button, make, press } from "../core/dom.ts";
-import type { State } from "../core/store.ts";
+import type { State, Weight } from "../core/store.ts";
 import type { Answer, MaskChange } from "../engine/api.ts";
 import { visible } from "../engine/text.ts";
-import { chances, common, logpsOf, outcome } from "./outcome.ts";
+import { alike, chances, logpsOf, outcome } from "./outcome.ts";
 import { flipped, Toggles } from "./toggles.ts";
-import type { Context, View } from "./view.ts";
+import { attends, type Context, type View } from "./view.ts";
 
 /** The masks of a question without those that change nothing; undefined: there are none. */
 export function tidy(masks: { [K in keyof MaskChange]?: MaskChange[K] | undefined }): MaskChange | undefined {
@@ -29,7 +29,7 @@ class Masks {
     this.tokens = new Toggles("Tokens that nobody may look at", (place) => this.change({ columns: flipped(this.masks.columns, place) }));
     this.range.addEventListener("input", () => {
       const window = Number(this.range.value);
-      this.change({ window: window === Number(this.range.max) ? undefined : window });
+      this.change({ window: window === Number(this.range.max) ? undefined : window }, "step");
     });
     root.append(
       make("p", {}, "Click a token, and nobody may look at it. In the matrix its cells are hatched."), this.tokens.element,
@@ -40,8 +40,8 @@ class Masks {
     return this.context.store.state.ask.masks ?? {};
   }
 
-  private change(change: { [K in keyof MaskChange]?: MaskChange[K] | undefined }): void {
-    this.context.session.change({ masks: tidy({ ...this.masks, ...change }) });
+  private change(change: { [K in keyof MaskChange]?: MaskChange[K] | undefined }, weight: Weight = "choice"): void {
+    this.context.session.change({ masks: tidy({ ...this.masks, ...change }) }, weight);
   }
 
   /** Which parts attend to themselves. A decoder that writes token by token has nothing ahead of it to look at. */
@@ -94,7 +94,7 @@ class Masks {
   private place({ row, step }: State, before: Answer, after: Answer): number {
     const shown = this.context.shown(), last = Math.min(before.tokens.length, after.tokens.length) - 1;
     const wanted = shown.stepped ? step : this.context.page.live?.predicts === "tag" ? row : 0;
-    return Math.max(0, Math.min(wanted, last, common(before.tokens, after.tokens).first));
+    return Math.max(0, Math.min(wanted, last, alike(before.tokens, after.tokens)));
   }
 
   private show(before: Answer, after: Answer, place: number, unchanged: boolean): void {
@@ -115,7 +115,7 @@ export const masks: View = {
   name: "masks",
   title: "Masks",
   place: "side",
-  available: ({ full, engine }) => full && engine !== null,
+  available: attends,
   mount(root, context) {
     const view = new Masks(root, context);
     return (state) => view.draw(state);

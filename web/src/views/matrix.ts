@@ -40,6 +40,7 @@ class Matrix {
       if (spot && this.context.engine) chooseCell(this.context, spot.row, spot.column, "step");
       if (!line || !this.shown?.stepped) return;
       event.preventDefault(); // a click selects the step; the arrow keys still move between steps
+      if (spot && this.context.engine) return;
       if (spot) this.context.store.set({ column: spot.column }, "none");
       goStep(this.context, this.rows[line.sectionRowIndex]);
     });

@@ -1,18 +1,17 @@
 // What a change does to an answer: the answer before and after, token by token.
 
+import { align } from "../core/align.ts";
 import { apart } from "../core/axes.ts";
 import { make } from "../core/dom.ts";
 import { formatNumber, minus } from "../core/scale.ts";
 import type { Answer, Token } from "../engine/api.ts";
 import { largest } from "../engine/math.ts";
 
-/** How many tokens two answers begin with in common, and how many of the rest they end with. */
-export function common(a: readonly { id: number }[], b: readonly { id: number }[]): { first: number; last: number } {
-  const most = Math.min(a.length, b.length);
-  let first = 0, last = 0;
-  while (first < most && a[first].id === b[first].id) first++;
-  while (last < most - first && a[a.length - 1 - last].id === b[b.length - 1 - last].id) last++;
-  return { first, last };
+/** How many tokens two answers begin with in common. */
+export function alike(a: readonly { id: number }[], b: readonly { id: number }[]): number {
+  let first = 0;
+  while (first < a.length && first < b.length && a[first].id === b[first].id) first++;
+  return first;
 }
 
 const total = (tokens: readonly Token[]): number => tokens.reduce((sum, { score }) => sum + score, 0);
@@ -23,9 +22,9 @@ const number = (value: number): string => minus(formatNumber(value));
 const brief = (score: number): string => (score > -0.005 ? "0" : minus(score.toFixed(2)));
 
 /** One answer: its tokens with their log-probabilities, those that differ marked. */
-function line(title: string, tokens: readonly Token[], from: number, { first, last }: { first: number; last: number }, forced: ReadonlySet<number>): HTMLElement {
+function line(title: string, tokens: readonly Token[], from: number, same: ReadonlySet<number | null>, forced: ReadonlySet<number>): HTMLElement {
   const shown = tokens.slice(from).map((token, index) => {
-    const at = from + index, differs = at >= first && at < tokens.length - last, mine = forced.has(at);
+    const at = from + index, differs = !same.has(at), mine = forced.has(at);
     const text = `${apart(token.piece)}: log p ${number(token.score)}${mine ? ", forced" : ""}${differs ? ", differs" : ""}`;
     return make("li", { class: `${differs ? "differs" : ""}${mine ? " forced" : ""}`, "data-tip": text, "aria-label": text },
       make("span", { dir: "auto" }, token.piece), make("small", {}, brief(token.score)));
@@ -36,11 +35,13 @@ function line(title: string, tokens: readonly Token[], from: number, { first, la
 
 /** Two answers, one below the other; `from`: the tokens before it are not shown. Equal ones have one line, with what changes. */
 export function outcome(before: Answer, after: Answer, titles: [string, string], from = 0, forced: ReadonlySet<number> = new Set()): HTMLElement {
-  const both = common(before.tokens, after.tokens), none = new Set<number>();
-  if (both.first === before.tokens.length && both.first === after.tokens.length) return changes(before.tokens.slice(from), after.tokens.slice(from), titles);
+  const [old, now] = [before, after].map(({ tokens }) => tokens.map(({ id }) => String(id))), first = alike(before.tokens, after.tokens);
+  if (first === old.length && first === now.length) return changes(before.tokens.slice(from), after.tokens.slice(from), titles);
+  const same = align(old, now).filter((pair) => pair.same);
   return make("div", { class: "outcome" },
-    line(titles[0], before.tokens, from, both, none), line(titles[1], after.tokens, from, both, forced),
-    make("p", { class: "quiet" }, `They differ from token ${both.first + 1} on.`));
+    line(titles[0], before.tokens, from, new Set(same.map((pair) => pair.old)), new Set()),
+    line(titles[1], after.tokens, from, new Set(same.map((pair) => pair.now)), forced),
+    make("p", { class: "quiet" }, `The first difference is at token ${first + 1}.`));
 }
 
 /** The same tokens twice: how much the log-probability of each changes. */

@@ -48,6 +48,10 @@ export function goStep(context: Context, step: number): void {
   context.store.set({ step: to, row: to }, "step");
 }
 
+/** Whether the page computes a model that has attention: a part without it has no masks. */
+export const attends = ({ full, engine, session }: Context): boolean =>
+  full && engine !== null && session.drawn.parts.some(({ layers }) => layers.some(({ masked }) => masked !== null));
+
 /** Chooses a cell: the view of one cell computes it. */
 export function chooseCell(context: Context, row: number, column: number, weight: "choice" | "step"): void {
   const more = { ...context.store.state.more, "cell.row": String(row), "cell.column": String(column) };

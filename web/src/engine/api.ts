@@ -41,14 +41,15 @@ export interface HeadName {
 
 /**
  * A change of the weights of one head at every read: off makes them 0; uniform gives each visible key the same; one-hot
- * gives all to the strongest key (the first of equals), or to `key`; row gives explicit weights to one query. Nothing is
- * normalised afterwards, and masked keys stay 0.
+ * gives all to the strongest key (the first of equals), or to `key`; row gives explicit weights to one query or to all.
+ * Nothing is normalised afterwards, and masked keys stay 0: a query that may not look at `key` reads nothing. It is the
+ * definition of regard/verbs/head_changes.py.
  */
 export interface HeadChange extends HeadName {
   kind: "off" | "uniform" | "one-hot" | "row";
   /** one-hot: the key, instead of the strongest. */
   key?: number;
-  /** row: the query, and its weights. */
+  /** row: the query (absent: all of them), and its weights. */
   row?: number;
   weights?: number[];
 }

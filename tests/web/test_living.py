@@ -133,7 +133,7 @@ def test_a_language_model_stops_at_the_end_of_its_context(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
 def test_the_page_of_a_changed_model_computes_the_changed_model(tmp_path: Path) -> None:
-    """Also where a query may not look at the key that a head is set to, and with weights that are given for all queries."""
+    """Also where a query may not look at the key that a head is set to, and with weights given for all queries."""
     size: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 40}
     pair = TransformerConfig(source_vocab=TOKENS.size, target_vocab=TOKENS.size, **size)
     fields = {"source": InputText(TOKENS), "target": TargetText(TOKENS)}

@@ -34,6 +34,8 @@ export class Session {
   trouble = "";
   private readonly made: string;
   private asked: string;
+  /** How often the question of the state has changed: an answer counts only if there was no change since. */
+  private changes = 0;
   private running = 0;
   /** The questions that wait, by the view that asks. */
   private readonly asides = new Map<string, Aside>();
@@ -147,17 +149,25 @@ export class Session {
     const asked = JSON.stringify(ask);
     if (asked === this.asked) return;
     this.asked = asked;
+    this.changes++;
     if (this.asMade) {
       this.settle(() => Object.assign(this, { drawn: this.page, answer: this.unlike(), busy: false, trouble: "" }));
       return;
     }
     this.busy = true;
+    this.submit(ask, this.changes);
+  }
+
+  /** Asks the question of the state, until it has an answer or there is another one. */
+  private submit(ask: Partial<Ask>, change: number): void {
     const fail = (error: unknown): void => {
       const trouble = error instanceof Error ? error.message : String(error);
-      if (asked === this.asked && trouble !== CANCELLED) this.settle(() => Object.assign(this, { busy: false, trouble }));
+      if (change !== this.changes) return;
+      if (trouble === CANCELLED) this.submit(ask, change); // by a ranking of the heads
+      else this.settle(() => Object.assign(this, { busy: false, trouble }));
     };
     this.put(this.whole(ask)).then((answer) => {
-      if (asked !== this.asked) return;
+      if (change !== this.changes) return;
       const large = answer.parts.find(({ rows, columns }) => rows.length * columns.length > MOST);
       if (large) {
         fail(`a matrix of ${large.rows.length} rows and ${large.columns.length} columns is too large to draw; give a shorter text`);

@@ -148,7 +148,7 @@ export interface Damage extends HeadName {
   changed: boolean;
 }
 
-/** Messages to the worker. A new `ask` or `rank` cancels the one before. */
+/** Messages to the worker: the client sends one when the one before has its answer, or is cancelled (client.ts). */
 export type ToWorker =
   | { type: "load"; model: import("../data.ts").LiveModel; weights: ArrayBuffer }
   | { type: "ask"; number: number; ask: Ask }

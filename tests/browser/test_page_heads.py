@@ -56,7 +56,11 @@ def test_heads_are_sorted_shown_chosen_and_compared(opened: Any) -> None:
     page.locator(".thumbnail", has_text="L0·H0").click(modifiers=["Shift"])
     captions = page.locator(".pictures figcaption").all_text_contents()
     assert captions == ["L2 · H1 (0 to 1)", "L0 · H0 (0 to 1)", "L2 · H1 − L0 · H0 (−1 to 1)"]
-    assert "0.9 (L2 · H1 − L0 · H0)" in page.text_content(".status")
+    first, second = view.layers[2].weights[1][3], view.layers[0].weights[0][3]
+    assert page.text_content(".status") == (
+        "L2 · H1 and L0 · H0 differ most here: \u2068w3\u2069 looks at \u2068w0\u2069: "
+        f"{first[0]:.6g} (L2 · H1), {second[0]:.6g} (L0 · H0), +0.9"
+    )
     page.go_back()
     assert chosen.count() == 1
     assert page.locator(".pictures figure:visible").count() == 1
@@ -77,9 +81,7 @@ def test_the_grid_of_heads_is_used_by_keys_alone_and_on_a_phone(opened: Any) -> 
     page.get_by_role("button", name="Compare two heads").click()  # without Shift, as with a finger
     page.locator(".thumbnail", has_text="L1·H10").first.click()
     assert "grid.with=L1" in page.url
-    assert "0 (L0 · H11 − L1 · H10)" in page.text_content(
-        ".status"
-    )  # both look eleven tokens back, which there are not
+    assert page.text_content(".status").endswith("(L1 · H10), 0")  # neither has a token so far back
 
 
 def test_a_matrix_of_many_tokens_has_the_weight_of_the_cell_under_pointer_and_focus(opened: Any) -> None:

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { asked } from "../src/core/asked.ts";
 import { drawn, sample } from "../src/core/sampling.ts";
 import type { Answer, Token, TraceLine } from "../src/engine/api.ts";
 import { softmax } from "../src/engine/math.ts";
@@ -65,7 +66,7 @@ function additive(width: number): TraceLine[] {
   const parts = bent.map((one, d) => v[d] * one), total = parts.reduce((a, b) => a + b, 0), logits = numbers(6, 4);
   logits[2] = total;
   return [
-    line("s", numbers(width, 9)), line("Wq", q), line("Uk", k), line("Wq + Uk", sums), line("tanh", bent), line("v", v),
+    line("s", numbers(width, 9)), line("Wq", q), line("Uk", k), line("Wq + Uk", sums), line("tanh", bent), line("vector v", v),
     line("v ⊙ tanh", parts), line("Σ", [total]), ...after(logits, false),
   ];
 }
@@ -143,4 +144,16 @@ test("masks that change nothing are not asked; answers are compared from both en
   const ids = (text: string) => [...text].map((one) => ({ id: one.charCodeAt(0) }));
   assert.deepEqual(common(ids("abcd"), ids("abxd")), { first: 2, last: 1 });
   assert.deepEqual(common(ids("aa"), ids("aaa")), { first: 2, last: 0 });
+});
+
+test("an address asks nothing that is no question", () => {
+  const whole = {
+    text: "é <b>", second: "x", target: "", forced: [1], prefix: 2, beam: 3, limit: 4, hidden: [0], top: 0, score: "dot",
+    heads: [{ part: "cross", layer: 0, head: 1, kind: "row", row: 2, weights: [0.5, -1] }], masks: { columns: [1], causal: false },
+    cell: { part: "", layer: 0, head: 0, row: 1, column: 2 },
+  };
+  assert.deepEqual(asked(JSON.stringify(whole)), whole);
+  const wrong = { text: 5, forced: "1", hidden: [-1], limit: 1.5, heads: [{ part: "cross" }], masks: { columns: 3 }, score: "cosine", cell: null, __proto__: null, more: 1 };
+  assert.deepEqual(asked(JSON.stringify(wrong)), {});
+  for (const none of ["", "[", "[1]", "null", "7"]) assert.deepEqual(asked(none), {});
 });

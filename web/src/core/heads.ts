@@ -1,9 +1,11 @@
 // The heads of a part: their names, their order by a score, and the difference of two.
 
 import type { Part } from "../data.ts";
+import { looks, named } from "./axes.ts";
+import { signed } from "./difference.ts";
 import { scaleMax } from "./scale.ts";
 import { type Scores, scores } from "./scores.ts";
-import type { Shown } from "./shown.ts";
+import { at, describe, isMasked, type Shown, written } from "./shown.ts";
 import { grids } from "./weights.ts";
 
 /** A head by its places among the layers of the part and the heads of the layer. */
@@ -42,7 +44,7 @@ export const ORDERS: Ordering[] = [
   { name: "itself", title: "same token", word: "same", offered: square, score: (found) => found.itself },
   { name: "next", title: "next token", word: "next", offered: square, score: (found) => found.next },
   { name: "first", title: "first token", word: "first", offered: always, score: (found) => found.first },
-  { name: "special", title: "special tokens", word: "special", offered: (part) => (part.special?.columns ?? []).some((at) => at > 0), score: (found) => found.special },
+  { name: "special", title: "special tokens", word: "special", offered: (part) => (part.special?.columns ?? []).some((place) => place > 0), score: (found) => found.special },
   { name: "largest", title: "largest weight", word: "largest", offered: always, score: (found) => found.largest },
   { name: "entropy", title: "entropy, lowest first", word: "entropy", offered: always, score: (found) => found.entropy },
 ];
@@ -60,8 +62,26 @@ export function sorted(part: Part, order: Order): HeadPlace[] {
 
 /** The weights of one head less those of another, on a scale that fits the difference. */
 export function difference(one: Shown, other: Shown): Shown {
-  const weights = Float64Array.from(one.weights, (weight, at) => weight - other.weights[at]);
+  const weights = Float64Array.from(one.weights, (weight, place) => weight - other.weights[place]);
   const vmax = scaleMax([weights.map(Math.abs)], one.part.columns.length);
-  const masked = one.masked.map((first, at) => first & other.masked[at]);
+  const masked = one.masked.map((first, place) => first & other.masked[place]);
   return { ...one, weights, tables: [weights], vmax, bound: vmax, masked, anyMasked: masked.includes(1), where: `${one.where} − ${other.where}` };
+}
+
+/** The tip of a cell of the difference: "it looks at the: 0.91 (L0 · H1), 0.12 (L1 · H0), +0.79". */
+export function tellHeads(one: Shown, other: Shown, row: number, column: number): string {
+  if (isMasked(one, row, column) && isMasked(other, row, column)) return describe(one, row, column);
+  const [first, second] = [one, other].map((shown) => written(shown, at(shown, row, column)));
+  const change = signed(Number((Number(first) - Number(second)).toPrecision(6)));
+  return `${looks(one.part, row)} ${named(one.part, "columns", column)}: ${first} (${one.where}), ${second} (${other.where}), ${change}`;
+}
+
+/** The cell in which two heads differ most, in words. */
+export function largestDifference(one: Shown, other: Shown): string {
+  const apart = one.weights.map((weight, place) => Math.abs(weight - other.weights[place]) || 0), across = one.part.columns.length;
+  let best = 0;
+  apart.forEach((value, place) => {
+    if (value > apart[best]) best = place;
+  });
+  return `${one.where} and ${other.where} differ most here: ${tellHeads(one, other, Math.floor(best / across), best % across)}`;
 }

@@ -15,6 +15,8 @@ export interface Place {
   column: number;
 }
 
+type Says = (shown: Shown, row: number, column: number) => string;
+
 /** Cells of a given side in pixels; the names of tokens are thinned out where cells are small. */
 export class Heat {
   private readonly canvas = make("canvas", { "aria-hidden": "true" });
@@ -27,6 +29,7 @@ export class Heat {
   readonly element = make("div", { class: "heat" }, make("div", { class: "corner" }), this.across, this.down,
     make("div", { class: "plot" }, this.canvas, this.now, this.grid));
   private shown: Shown | null = null;
+  private says: Says = describe;
   private axes = "";
   private pitch = 1; // of a cell, in pixels of the style sheet
   private rows: number[] = [];
@@ -48,12 +51,9 @@ export class Heat {
     repainted(() => this.element.isConnected && this.paint());
   }
 
-  set label(text: string) {
-    this.grid.setAttribute("aria-label", text);
-  }
-
-  /** Draws a table with cells of `side` pixels. `step` is the row of the step; -1: there is none. */
-  draw(shown: Shown, side: number, place: Place, step = -1): void {
+  /** Draws a table with cells of `side` pixels. `step` is the row of the step; -1: there is none. `says` makes the tips. */
+  draw(shown: Shown, side: number, place: Place, step = -1, says: Says = describe): void {
+    this.says = says;
     const axes = `${side} ${shown.hidden === null}`;
     if (shown.part !== this.shown?.part || axes !== this.axes) this.build(shown, side);
     const fresh = shown !== this.shown;
@@ -124,7 +124,7 @@ export class Heat {
     if (!shown) return;
     const [y, x] = [Math.max(0, this.rows.indexOf(place.row)), Math.max(0, this.columns.indexOf(place.column))];
     this.place = { row: this.rows[y], column: this.columns[x] };
-    const text = this.rows.length && this.columns.length ? describe(shown, this.place.row, this.place.column) : "";
+    const text = this.rows.length && this.columns.length ? this.says(shown, this.place.row, this.place.column) : "";
     this.spot.setAttribute("aria-label", text);
     this.spot.setAttribute("data-tip", text);
     this.spot.setAttribute("aria-colindex", String(x + 1));

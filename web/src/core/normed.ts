@@ -57,6 +57,6 @@ function scaleOf(table: Grid, columns: number): number {
 /** The column whose share falls most, in words: "[SEP] has 61 % of the weight and 4 % of weight × norm". */
 export function said({ shown: { part }, weight, product }: Normed): string {
   const falls = weight.map((one, j) => one - product[j]), most = falls.indexOf(Math.max(...falls));
-  if (!(falls[most] > 0.005)) return "Every token has about the same share of both.";
+  if (!(falls[most] > 0.02)) return "Every token has about the same share of both.";
   return `${apart(part.columns[most])} has ${percent(weight[most])} of the weight and ${percent(product[most])} of weight × norm.`;
 }

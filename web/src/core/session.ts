@@ -129,9 +129,16 @@ export class Session {
       return;
     }
     this.busy = true;
+    this.answered(ask, asked, true);
+  }
+
+  /** Asks the question of the state; `again`: once more, if another question came between. */
+  private answered(ask: Partial<Ask>, asked: string, again: boolean): void {
     const fail = (error: unknown): void => {
       const trouble = error instanceof Error ? error.message : String(error);
-      if (asked === this.asked && trouble !== CANCELLED) this.settle(() => Object.assign(this, { busy: false, trouble }));
+      if (asked !== this.asked) return;
+      if (trouble === CANCELLED && again) this.answered(ask, asked, false);
+      else this.settle(() => Object.assign(this, { busy: false, trouble }));
     };
     this.put(this.whole(ask)).then((answer) => {
       if (asked !== this.asked) return;

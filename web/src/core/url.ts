@@ -2,6 +2,7 @@
 // the state in which the page opens is written.
 
 import type { Part } from "../data.ts";
+import { asked } from "./asked.ts";
 import { MEAN, type State, type Store } from "./store.ts";
 
 const layerName = (part: Part, at: number): string => (at === MEAN ? "mean" : String(part.layers[at].number ?? at));
@@ -27,15 +28,6 @@ export function toHash(state: State, first: State, parts: Part[]): string {
   return found.toString();
 }
 
-const record = (text: string): object => {
-  try {
-    const found: unknown = JSON.parse(text);
-    return found !== null && typeof found === "object" && !Array.isArray(found) ? found : {};
-  } catch {
-    return {};
-  }
-};
-
 /** The state of an address. What names nothing is as when the page opens: an address is not to be trusted. */
 export function fromHash(hash: string, first: State, parts: Part[]): State {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
@@ -60,7 +52,7 @@ export function fromHash(hash: string, first: State, parts: Part[]): State {
   if (given.has("special")) state.hide = given.get("special") === "hidden";
   const step = Number(given.get("step"));
   if (Number.isInteger(step) && step > 0) state.step = step - 1;
-  state.ask = record(given.get("ask") ?? "{}");
+  state.ask = asked(given.get("ask") ?? "{}");
   for (const [name, value] of given) if (!known.includes(name)) state.more[name] = value;
   return state;
 }

@@ -77,7 +77,7 @@ export class Machine {
 
   private generating(model: Generator, ask: Ask, taps: Recorder, quiet: Recorder): Omit<Answer, "milliseconds"> {
     const notes: string[] = [], whole = this.read(this.source ?? this.target, ask.text, notes);
-    const input = this.source || ask.prefix === undefined ? whole : { ...whole, ids: whole.ids.slice(0, ask.prefix) };
+    const input = this.source || ask.prefix === undefined ? whole : { ...whole, ids: whole.ids.slice(0, Math.max(ask.prefix, Number(this.target.data.special.bos === null))) };
     const ids = this.source ? this.source.wrapInput(input.ids) : [];
     const text = this.source ? (ask.target === undefined || ask.forced?.length ? null : this.given(ask.target, notes)) : input;
     const found = this.source
@@ -97,13 +97,9 @@ export class Machine {
       score: steps.reduce((sum, { token }) => sum + token.score, 0),
       given: found.given,
       candidates: steps.map(({ candidates }) => candidates),
-<<<<<<< HEAD
-      ...(top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
-      ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, ask.top || TOP)) } : {}),
-      cut: found.cut,
-=======
       ...(ask.top === 0 ? { distributions: found.steps.map(({ scores }) => scores) } : {}),
->>>>>>> engine
+      ...(found.next ? { next: this.candidates(found.next.scores, this.likeliest(found.next, top)) } : {}),
+      cut: found.cut,
       source: { ids: ofText, ...read },
       parts: partsOf(this.live, taps.reads, axes, found.steps.length),
       frames: steps.map(({ frame }) => frame),

@@ -6,13 +6,8 @@ import { effectOf, outcomeOf } from "./effect.ts";
 
 /** Yields after each head what was found so far, worst first. */
 export function* rank(machine: Machine, ask: Ask, kind: "off" | "uniform" | "one-hot", check: () => void): Generator<{ damages: Damage[]; of: number }> {
-<<<<<<< HEAD
-  const { cell: _, ...plain } = ask, whole = machine.plain(plain, check), heads = headsOf(whole);
+  const { cell: _, ...asked } = ask, plain = { ...asked, top: 0 }, whole = machine.plain(plain, check), heads = headsOf(whole);
   const original = outcomeOf(machine, plain, whole, null, check), damages: Damage[] = [];
-=======
-  const { cell: _, ...asked } = ask, plain = { ...asked, top: 0 }, whole = machine.answer(plain, check), heads = headsOf(whole);
-  const damages: Damage[] = [];
->>>>>>> engine
   for (const head of heads) {
     const changed = { ...plain, heads: [...(ask.heads ?? []), { ...head, kind }] };
     const effect = effectOf(original, outcomeOf(machine, changed, machine.plain(changed, check), original, check));
@@ -28,20 +23,3 @@ function headsOf({ parts }: Answer): HeadName[] {
     layers.flatMap(({ number, heads, masked }) => (masked === null ? [] : heads.map((head) => ({ part: name, layer: number ?? 0, head })))),
   );
 }
-<<<<<<< HEAD
-=======
-
-/** The change of the log-probability of the original answer. */
-function difference(machine: Machine, changed: Ask, whole: Answer, now: Answer, check: () => void): number {
-  const ids = whole.tokens.map(({ id }) => id);
-  if (machine.live.source && now.tokens.some(({ id }, at) => id !== ids[at])) {
-    now = machine.answer({ ...changed, forced: ids, beam: 1, limit: ids.length }, check); // the original answer, forced
-  }
-  if (machine.model.kind === "reader") {
-    const scoreOf = (id: number, at: number): number =>
-      now.distributions ? now.distributions[at][id] : now.candidates[0].find((one) => one.id === id)!.score; // labels: all are candidates
-    return whole.tokens.reduce((sum, { id, score }, at) => sum + scoreOf(id, at) - score, 0);
-  }
-  return now.tokens.reduce((sum, { score }) => sum + score, 0) - whole.score;
-}
->>>>>>> engine

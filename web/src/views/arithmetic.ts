@@ -13,7 +13,7 @@ export interface Line {
   /** The arithmetic with its long sums folded, and whole; empty: there is nothing to compute. */
   short: string;
   long: string;
-  values: readonly number[];
+  values: number[];
   /** The values belong to the keys of the row, and this is the place of the cell. */
   at?: number;
 }
@@ -30,6 +30,9 @@ export const digits = (value: number): string => {
 
 /** A number as it is read back from a line. */
 export const readBack = (text: string): number => (text === "−∞" ? -Infinity : Number(text.replaceAll("−", "-").replaceAll(/[()]/g, "")));
+
+/** A logit: with four decimals at least, because a weight is its power. */
+const fine = (value: number): string => (Math.abs(value) < 1 || value === -Infinity ? digits(value) : String(Number(value.toFixed(4))).replace("-", "−"));
 
 /** A factor or a term: one below 0 stands in brackets. */
 const term = (value: number): string => (value < 0 ? `(${digits(value)})` : digits(value));
@@ -70,17 +73,13 @@ export function arithmetic(lines: readonly TraceLine[]): Line[] {
 
 function write(line: TraceLine, before: TraceLine | undefined, lines: readonly TraceLine[], named: Named): Written {
   const { name, values } = line, [value] = values, pair = name.split(" ⊙ ");
-  if (pair.length === 2) return elementwise(name, named(pair[0]), named(pair[1]), "·", values);
+  if (pair.length === 2) return elementwise(name, ...factors(pair, named), "·", values);
   if (name === "Wq + Uk") return elementwise(name, named("Wq"), named("Uk"), "+", values);
-  if (name === "tanh") return bent(lines, named, values);
+  if (name === "tanh") return tangents(named("Wq + Uk"), values);
   if (name === "Σ" && before) return summed(before, named, value);
   if (name.startsWith("÷ √")) {
     const from = named("Σ")[0];
     return single(`logit = Σ ${name}`, `${digits(from)} ${name}`, value, typed(from) / Math.sqrt(Number(name.slice(3))));
-  }
-  if (name.startsWith("× ")) {
-    const from = named("Σ")[0], factor = Number(name.slice(2));
-    return single("logit = Σ × β", `${digits(from)} × ${digits(factor)}`, value, typed(from) * typed(factor));
   }
   if (name === "+ bias" && before) {
     const [bias] = before.values, from = value - bias;
@@ -90,9 +89,13 @@ function write(line: TraceLine, before: TraceLine | undefined, lines: readonly T
   if (name === "window") return curved(line, named("softmax"));
   if (name === "weight · v") return elementwise("weight · v", values.map(() => weightOf(lines)), lastOf(lines, "v"), "·", values);
   if (name === "Σ over keys") return elementwise("context = weight · v + the other keys", named("weight · v"), named("the other keys"), "+", values);
-  const { short, long } = vector(values), own = line.at === undefined ? "" : `this cell: ${digits(values[line.at])}   the row: `;
-  return { formula: FORMULAS[name] ?? "", short: own + short, long: own + long };
+  if (line.at === undefined) return { formula: FORMULAS[name] ?? "", ...vector(values) };
+  const { short, long } = folded(values.map(fine), "  "), own = `this cell: ${fine(values[line.at])}   the row: `;
+  return { formula: "", short: own + short, long: own + long };
 }
+
+/** The two vectors of a product. The vector of an additive score is v, too, as the value of a key is. */
+const factors = ([a, b]: string[], named: Named): [readonly number[], readonly number[]] => [named(b === "tanh" ? "vector v" : a), named(b)];
 
 const FORMULAS: Record<string, string> = {
   "the other keys": "Σ weight · v over the other keys",
@@ -119,20 +122,14 @@ function elementwise(formula: string, a: readonly number[], b: readonly number[]
   return { formula, ...folded(terms, "\n", STEPS) };
 }
 
-/** tanh of each sum; where the sums have no line of their own, they are written here. */
-function bent(lines: readonly TraceLine[], named: Named, values: readonly number[]): Written {
-  const own = named("Wq + Uk"), w = named("W q"), u = named("U k");
-  const has = lines.some(({ name }) => name === "Wq + Uk");
-  const terms = values.map((value, d) => {
-    const [text, found] = has ? [digits(own[d]), typed(own[d])] : [`${digits(w[d])} + ${term(u[d])}`, typed(w[d]) + typed(u[d])];
-    return `tanh(${text}) = ${agreeing(value, Math.tanh(found))}`;
-  });
-  return { formula: has ? "tanh(Wq + Uk)" : "tanh(W q + U k)", ...folded(terms, "\n", STEPS) };
+function tangents(sums: readonly number[], values: readonly number[]): Written {
+  const terms = values.map((value, d) => `tanh(${digits(sums[d])}) = ${agreeing(value, Math.tanh(typed(sums[d])))}`);
+  return { formula: "tanh(Wq + Uk)", ...folded(terms, "\n", STEPS) };
 }
 
 /** The sum of a line. The terms of a product are written as products. */
 function summed({ name, values }: TraceLine, named: Named, value: number): Written {
-  const pair = name.split(" ⊙ "), [a, b] = [named(pair[0]), named(pair[1] ?? "")], product = pair.length === 2;
+  const pair = name.split(" ⊙ "), [a, b] = factors(pair, named), product = pair.length === 2;
   const found = product ? sum(values.map((_, d) => typed(a[d]) * typed(b[d]))) : sum(values.map(typed));
   const terms = folded(values.map((one, d) => (product ? `${term(a[d])}·${term(b[d])}` : term(one))), " + "), result = agreeing(value, found);
   return { formula: product ? `Σ ${pair[0]} · ${pair[1]}` : `Σ ${name}`, short: `${terms.short} = ${result}`, long: `${terms.long} = ${result}` };
@@ -140,14 +137,16 @@ function summed({ name, values }: TraceLine, named: Named, value: number): Writt
 
 /** exp of each logit over their sum. Large logits lose the largest one first, which changes nothing. */
 function softmax({ values, at = 0 }: TraceLine, logits: readonly number[]): Written {
-  const seen = logits.map((one, j) => ({ one, j })).filter(({ one }) => one > -Infinity);
-  const most = Math.max(...seen.map(({ one }) => Math.abs(one))), shift = most > 10 ? Math.max(...seen.map(({ one }) => one)) : 0;
-  const formula = shift ? `softmax = e^(logit − ${term(shift)}) / Σ e^(logit − ${term(shift)}), where ${digits(shift)} is the largest logit` : "softmax = e^logit / Σ e^logit";
-  if (logits[at] === -Infinity) return { formula, short: "e^(−∞) = 0: this cell may not be looked at", long: "e^(−∞) = 0: this cell may not be looked at" };
-  const power = (one: number): string => (shift ? `e^(${digits(one)} − ${term(shift)})` : `e^${term(one)}`);
-  const found = (one: number): number => Math.exp(typed(one) - (shift ? typed(shift) : 0));
-  const own = found(logits[at]), total = sum(seen.map(({ one }) => found(one)));
-  const terms = folded(seen.map(({ one }) => power(one)), " + ");
+  const seen = logits.filter((one) => one > -Infinity), most = Math.max(...seen), shift = Math.max(...seen.map(Math.abs)) > 10 ? most : 0;
+  const bracketed = (value: number): string => (value < 0 ? `(${fine(value)})` : fine(value)), less = shift ? ` − ${bracketed(shift)}` : "";
+  const formula = shift ? `softmax = e^(logit${less}) / Σ e^(logit${less}), where ${fine(shift)} is the largest logit` : "softmax = e^logit / Σ e^logit";
+  if (logits[at] === -Infinity) {
+    const never = "e^(−∞) = 0, because this cell may not be looked at";
+    return { formula, short: never, long: never };
+  }
+  const power = (one: number): string => (shift ? `e^(${fine(one)}${less})` : `e^${bracketed(one)}`);
+  const found = (one: number): number => Math.exp(readBack(fine(one)) - (shift ? readBack(fine(shift)) : 0));
+  const own = found(logits[at]), total = sum(seen.map(found)), terms = folded(seen.map(power), " + ");
   const end = `\n= ${digits(own)} / ${digits(total)} = ${agreeing(values[at], typed(own) / typed(total))}`;
   return { formula, short: `${power(logits[at])} / (${terms.short})${end}`, long: `${power(logits[at])} / (${terms.long})${end}` };
 }

@@ -1,31 +1,18 @@
 // One cell by hand: how the weight of a cell is computed, line by line, in numbers that a calculator can check.
 
 import { looks, named } from "../core/axes.ts";
+import { chosen } from "../core/chosen.ts";
 import { button, fill, make } from "../core/dom.ts";
 import { formatNumber, share } from "../core/scale.ts";
-import { hottest, type Shown } from "../core/shown.ts";
-import { MEAN, type State } from "../core/store.ts";
-import type { Answer, Ask, Cell, Trace } from "../engine/api.ts";
+import type { Shown } from "../core/shown.ts";
+import type { State } from "../core/store.ts";
+import type { Answer, Ask, Cell, Trace, TraceLine } from "../engine/api.ts";
 import { arithmetic, type Line } from "./arithmetic.ts";
 import { outcome } from "./outcome.ts";
 import { strip } from "./steps.ts";
 import { chooseCell, type Context, type View } from "./view.ts";
 
 const KEYED = ["logits", "mask", "softmax", "window", "changed"]; // lines with one number for each key
-
-/** The cell that the state chooses: without a column, that with the largest weight of the row. */
-export function chosen(state: State, shown: Shown): Cell {
-  const { part } = shown, rows = part.rows.length, columns = part.columns.length;
-  const inside = (text: string | undefined, count: number): number => {
-    const place = Number(text ?? NaN);
-    return Number.isInteger(place) && place >= 0 && place < count ? place : -1;
-  };
-  const own = inside(state.more["cell.row"], rows), row = shown.stepped ? Math.min(state.step, rows - 1) : own < 0 ? Math.min(state.row, rows - 1) : own;
-  const column = inside(state.more["cell.column"], columns);
-  const layer = part.layers[state.layer === MEAN ? 0 : Math.min(state.layer, part.layers.length - 1)];
-  const head = layer.heads[state.layer === MEAN ? 0 : state.heads[0] ?? 0] ?? 0;
-  return { part: part.name, layer: layer.number ?? 0, head, row, column: column < 0 ? Math.max(0, hottest(shown, row)) : column };
-}
 
 class ByHand {
   private readonly rows = make("select", { "aria-label": "Row: the token that looks" });
@@ -39,7 +26,7 @@ class ByHand {
   private part: Shown["part"] | null = null;
   private drawn: Trace | null = null;
 
-  constructor(root: HTMLElement, private readonly context: Context) {
+  constructor(private readonly root: HTMLElement, private readonly context: Context) {
     const choose = (): void => chooseCell(context, Number(this.rows.value), Number(this.columns.value), "choice");
     for (const one of [this.rows, this.columns]) one.addEventListener("change", choose);
     root.append(
@@ -55,16 +42,17 @@ class ByHand {
     [this.rows.value, this.columns.value] = [String(cell.row), String(cell.column)];
     const found = this.context.session.beside("cell", { ...state.ask, cell });
     if (found === null) return; // the last picture stays until the answer is there
-    const trace = found instanceof Error ? null : found.trace ?? null, weight = weightOf(trace);
+    const trace = found instanceof Error ? null : found.trace ?? null, row = lineOf(trace), weight = row?.values[row.at ?? 0];
     const where = [part.name, part.layers.length > 1 ? `layer ${cell.layer}` : "", shown.layers[0].heads.length > 1 ? `head ${cell.head}` : ""].filter(Boolean).join(" · ");
-    const sentence = `${looks(part, cell.row)} ${named(part, "columns", cell.column)}${weight === null ? "" : `: ${formatNumber(weight)}`}`;
+    const sentence = `${looks(part, cell.row)} ${named(part, "columns", cell.column)}${weight === undefined ? "" : `: ${formatNumber(weight)}`}`;
     this.said.replaceChildren(make("b", {}, sentence), where ? ` (${where})` : "");
     this.note.textContent = this.remark(found, trace, shown, cell);
     this.choicesOfScore(state, trace);
-    this.compare(state, cell, found);
+    this.compare(state, cell, found, shown);
     if (trace === this.drawn) return;
     this.drawn = trace;
     fill(this.lines, arithmetic(trace?.lines ?? []).map((line, place) => this.line(line, place, shown)));
+    for (const list of this.root.querySelectorAll<HTMLElement>(".bars")) centre(list);
     if (trace?.lines.length) this.context.announce(`One cell: ${sentence}`);
   }
 
@@ -83,12 +71,16 @@ class ByHand {
   /** The scores that can take the place of the model's own. */
   private choicesOfScore({ ask }: State, trace: Trace | null): void {
     const own = String(this.context.page.live?.config.score ?? ""), width = (name: string): number | undefined => trace?.lines.filter((line) => line.name === name).at(-1)?.values.length;
-    const query = width("s") ?? width("q") ?? width("W q"), value = width("v");
+    const query = width("s") ?? width("W^Q x") ?? width("q"), value = width("v");
     const fits = query === value || ask.score !== undefined; // a product needs two vectors of one width
     const titles: Record<string, string> = { dot: "q·k, no ÷√d", scaled_dot: "q·k ÷ √d" };
     const others = (["dot", "scaled_dot"] as const).filter((name) => name !== own && fits);
     this.scores.hidden = !others.length || !own;
-    const change = (score: Ask["score"]) => (): void => this.context.session.change({ score });
+    const change = (score: Ask["score"]) => (): void => {
+      const { row, column } = chosen(this.context.store.state, this.context.shown());
+      chooseCell(this.context, row, column, "step"); // the same cell with both scores
+      this.context.session.change({ score });
+    };
     fill(this.scores, [
       button(titles[own] ?? own, change(undefined), { title: "The score of the model" }, ask.score === undefined),
       ...others.map((name) => button(titles[name], change(name), { title: "The model was not trained with this score" }, ask.score === name)),
@@ -96,15 +88,19 @@ class ByHand {
   }
 
   /** What another score does to the row and to the answer. */
-  private compare(state: State, cell: Cell, now: Answer | Error): void {
+  private compare(state: State, cell: Cell, now: Answer | Error, shown: Shown): void {
     this.effect.hidden = state.ask.score === undefined;
     if (state.ask.score === undefined || now instanceof Error) return;
     const { score: _, ...ask } = state.ask, before = this.context.session.beside("cell.own", { ...ask, cell });
     if (before === null || before instanceof Error) return;
-    const weight = (answer: Answer): string => formatNumber(weightOf(answer.trace ?? null) ?? NaN);
+    const [a, b] = [before, now].map((answer) => lineOf(answer.trace ?? null));
+    if (!a || !b) return;
+    const most = Math.max(...a.values, ...b.values), weight = ({ values, at = 0 }: TraceLine): string => formatNumber(values[at]);
     this.effect.replaceChildren(
-      make("p", {}, `With the score of the model this weight is ${weight(before)}, with the other score ${weight(now)}. The model was not trained with the other score.`),
-      outcome(before, now, ["the model's score", "another score"]));
+      make("p", {}, `With the model's own score this weight is ${weight(a)}. With the other score it is ${weight(b)}. The model was not trained with the other score.`),
+      make("p", { class: "quiet" }, "The row with the model's own score:"), keys(a, shown, most),
+      make("p", { class: "quiet" }, "The row with the other score:"), keys(b, shown, most),
+      outcome(before, now, ["the model's own score", "the other score"]));
   }
 
   private line(line: Line, place: number, shown: Shown): HTMLElement {
@@ -132,21 +128,23 @@ class ByHand {
   }
 }
 
-/** The weight of the cell at the end of its computation; null: there is none. */
-function weightOf(trace: Trace | null): number | null {
-  const line = trace?.lines.filter(({ name }) => ["softmax", "window", "changed"].includes(name)).at(-1);
-  return line?.values[line.at ?? 0] ?? null;
-}
+/** The weights of the row at the end of the computation. */
+const lineOf = (trace: Trace | null): TraceLine | undefined => trace?.lines.filter(({ name }) => ["softmax", "window", "changed"].includes(name)).at(-1);
 
-/** The row as bars, the cell marked. */
-function keys({ values, at }: Line, { part }: Shown): HTMLElement {
-  const most = Math.max(...values, 1e-9);
+/** The row as bars, the cell marked; `most`: the weight of the highest bar. */
+function keys({ values, at }: Pick<TraceLine, "values" | "at">, { part }: Shown, most = Math.max(...values, 1e-9)): HTMLElement {
   return make("ol", { class: "bars", tabindex: 0, "aria-label": "The whole row" }, ...values.map((value, j) => {
     const text = `${named(part, "columns", j)}: ${formatNumber(value)}`;
     return make("li", { class: j === at ? "hot" : "", "data-tip": text, "aria-label": text },
       make("span", { class: "room" }, value >= 0.05 * most ? value.toFixed(2).replace(/^0/, "") : "", make("i", { "--share": share(value, most) })),
       make("span", { class: "name", dir: "auto" }, part.labels.columns[j] ?? ""));
   }));
+}
+
+/** Scrolls a list of bars to the marked one. */
+function centre(list: HTMLElement): void {
+  const hot = list.querySelector<HTMLElement>(".hot");
+  if (hot && list.scrollWidth > list.clientWidth) list.scrollLeft = hot.offsetLeft - list.offsetLeft - list.clientWidth / 2;
 }
 
 /** The numbers of a line in a table. */

@@ -5,6 +5,7 @@ import { button, fill, make } from "../core/dom.ts";
 import { formatNumber, minus } from "../core/scale.ts";
 import type { State } from "../core/store.ts";
 import type { Answer, Token } from "../engine/api.ts";
+import { visible } from "../engine/text.ts";
 import type { LiveModel } from "../data.ts";
 import type { Context, View } from "./view.ts";
 
@@ -21,6 +22,8 @@ class Box {
   readonly element: HTMLElement;
   private last = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
+  /** Whether something was typed that is not asked yet. */
+  private pending = false;
   /** Whether the next change is an entry of the history: the first after Enter, or after leaving the box. */
   private fresh = true;
 
@@ -30,6 +33,7 @@ class Box {
     if (field === "target") this.input.placeholder = "empty: the model writes its own";
     this.element = make("label", { class: "choice" }, make("span", {}, name), this.input);
     this.input.addEventListener("input", (event) => {
+      this.pending = true;
       if ((event as InputEvent).isComposing) return; // a letter that several keys make
       const now = performance.now(), pause = now - this.last < 2 * PAUSE ? PAUSE : 0;
       this.last = now;
@@ -53,6 +57,7 @@ class Box {
   /** Asks about the text of the box; weights given to single tokens were for another text. */
   private send(): void {
     clearTimeout(this.timer);
+    this.pending = false;
     const { session, store } = this.context, { value } = this.input, { [this.field]: first = "" } = session.whole({});
     if (value === this.now(store.state)) return;
     const heads = store.state.ask.heads?.filter(({ kind }) => kind !== "row"), other = value === first ? undefined : value;
@@ -67,8 +72,8 @@ class Box {
 
   /** Follows the state, as after Back, but never changes what is being typed. */
   update(state: State): void {
-    const now = this.now(state), typing = document.activeElement === this.input && performance.now() - this.last < 4 * PAUSE;
-    if (this.input.value !== now && !typing) this.input.value = now;
+    const now = this.now(state);
+    if (this.input.value !== now && !this.pending) this.input.value = now;
   }
 }
 
@@ -120,13 +125,15 @@ class Said {
   constructor(private readonly live: LiveModel) {}
 
   draw(answer: Answer, original: Answer | null): void {
-    const { predicts } = this.live, total = `log p ${minus(formatNumber(answer.score))}`;
-    const reads = predicts === "next", { next } = answer, empty = predicts === "labels" ? "no label" : "∅";
-    const text = next ? next[0].piece : predicts === "masked" && !answer.tokens.length ? "" : answer.text || empty;
+    const { predicts } = this.live, { next, tokens } = answer, went = predicts === "next" && !next;
+    const counted = went ? tokens.slice(answer.given) : tokens, total = counted.reduce((sum, { score }) => sum + score, 0);
+    const empty = predicts === "labels" ? "no label" : predicts === "masked" && !tokens.length ? "" : "∅";
+    const text = (next ? next[0].piece : went ? counted.map((one) => one.text).join("") : answer.text) || empty;
     if (this.text.textContent !== text) this.text.textContent = text;
-    this.what.textContent = reads && next ? "next token" : "";
-    const of = reads ? ` of the ${answer.tokens.length} tokens${next ? " of the text" : ""}` : "";
-    this.score.textContent = answer.tokens.length ? `${total}${of}${predicts === "class" ? `, probability ${chance(answer.score)}` : ""}` : "";
+    this.what.hidden = predicts !== "next";
+    this.what.textContent = next ? "next token" : "goes on with";
+    const of = predicts !== "next" ? "" : ` of ${counted.length} ${next ? "tokens of the text" : "new tokens"}`;
+    this.score.textContent = counted.length ? `log p ${minus(formatNumber(total))}${of}${predicts === "class" ? `, probability ${chance(total)}` : ""}` : "";
     this.places.replaceChildren(...this.runnersUp(answer));
     const changed = original !== null && answer !== original && predicts !== "class" && predicts !== "labels";
     const lists = changed ? [items(this.live, original), items(this.live, answer)] : [];
@@ -199,7 +206,7 @@ class Edit {
     this.drawn = [answer, session.original, ""];
     this.notes.hidden = !answer.notes.length;
     this.notes.textContent = answer.notes.length ? `${answer.notes.join("; ")}.` : "";
-    const { pieces, unknown } = answer.source, rare = [...new Set(unknown.map((at) => pieces[at]))].slice(0, 20);
+    const { pieces, unknown } = answer.source, rare = [...new Set(unknown.map((at) => visible(pieces[at])))].slice(0, 20);
     this.rings.hidden = !rare.length;
     fill(this.rings, ["Not in the vocabulary: ", ...rare.flatMap((piece) => [make("bdi", { class: "unknown" }, piece), " "])]);
     this.said.draw(answer, session.original);

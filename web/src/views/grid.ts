@@ -1,17 +1,17 @@
 // The head grid: every head of a part as a small picture, with scores. Pointing at a head shows it large, a click chooses
 // it, and a second head is drawn beside the chosen one, with their difference.
 
-import { button, fill, make, press } from "../core/dom.ts";
+import { button, make, press } from "../core/dom.ts";
 import { repainted } from "../core/colours.ts";
-import { Heat } from "../core/heat.ts";
-import { difference, type HeadPlace, headName, heads, ORDERS, type Order, orderOf, sorted } from "../core/heads.ts";
+import { type HeadPlace, headName, heads, largestDifference, ORDERS, type Order, orderOf, sorted } from "../core/heads.ts";
 import { formatNumber } from "../core/scale.ts";
 import { scores } from "../core/scores.ts";
-import { describe, maskOf, select, type Shown } from "../core/shown.ts";
+import { maskOf, select, type Shown } from "../core/shown.ts";
 import type { State } from "../core/store.ts";
 import { paintThumbnail } from "../core/thumbnail.ts";
 import { grids } from "../core/weights.ts";
 import type { Part } from "../data.ts";
+import { Peek } from "./peek.ts";
 import type { Context, View } from "./view.ts";
 
 const SMALLEST = 36, LARGEST = 88; // pixels of a thumbnail
@@ -41,26 +41,21 @@ class HeadGrid {
   private readonly box = make("div", { class: "scroll heads-box" }, this.grid);
   private readonly order = make("select", { class: "order" });
   private readonly compare = button("Compare two heads", () => this.toggle(), { title: "Then a click chooses the second head; Shift+click does so at any time" }, false);
-  private readonly about = make("p", { class: "peeked" });
-  private readonly pictures = make("div", { class: "pictures" });
-  private readonly heats = ["Weights of the head", "Weights of the second head", "Difference"].map((label) => new Heat(label, () => undefined));
-  private readonly captions = this.heats.map(() => make("figcaption", {}));
-  private readonly peek = make("div", { class: "peek" }, this.about, this.pictures);
-  private readonly body = make("div", { class: "pair" }, this.box, this.peek);
+  private readonly peek = new Peek();
+  private readonly body = make("div", { class: "pair" }, this.box, this.peek.element);
   private cells: Cell[] = [];
   private sizes: Sizes = { columns: 1, side: SMALLEST, beside: true, room: 0, width: 0 };
   private built = "";
   private part: Part | null = null;
   private near: HeadPlace | null = null;
   private focused: HeadPlace | null = null; // the target of Tab
+  private revealed: HeadPlace | null = null;
   private comparing = false;
-  private drawn: Shown | null = null;
 
   constructor(private readonly root: HTMLElement, private readonly context: Context) {
     const order = make("label", { class: "choice" }, "Sort by ", this.order);
     const note = make("p", { class: "quiet limits" }, "The small pictures have a scale from 0 to 1. Where they have fewer pixels than cells, a pixel is the largest weight of its cells.");
     root.append(make("div", { class: "controls" }, order, this.compare), this.body, note);
-    this.pictures.append(...this.heats.map((heat, at) => make("figure", {}, this.captions[at], make("div", { class: "scroll" }, heat.element))));
     this.order.addEventListener("change", () => this.keep("grid.sort", this.order.value === "layer" ? "" : this.order.value));
     this.grid.addEventListener("pointermove", ({ target }) => this.approach(this.at(target))); // not when the grid itself moves
     this.grid.addEventListener("pointerleave", () => this.approach(null));
@@ -82,6 +77,7 @@ class HeadGrid {
     if (part !== this.part || built !== this.built) this.build(part, order, built);
     this.mark(state);
     this.peekAt(state);
+    this.reveal();
   }
 
   /** The second head of the comparison. */
@@ -120,7 +116,7 @@ class HeadGrid {
       const old = first ? undefined : cells.get(headName(part, place));
       return old ?? this.cell(place);
     });
-    [this.part, this.built] = [part, built];
+    [this.part, this.built, this.revealed] = [part, built, null];
     this.root.style.setProperty("--letters", String(Math.max(...this.cells.map(({ place }) => headName(part, place).length))));
     this.root.style.setProperty("--thumbnail", `${this.sizes.side}px`);
     this.body.classList.toggle("beside", this.sizes.beside);
@@ -181,6 +177,16 @@ class HeadGrid {
     }
   }
 
+  /** Scrolls the grid alone, so that the chosen head is seen. */
+  private reveal(): void {
+    const plate = this.cells.find(({ place }) => same(place, this.chosen))?.element;
+    if (!plate || same(this.chosen, this.revealed)) return;
+    this.revealed = this.chosen;
+    const spot = plate.getBoundingClientRect(), view = this.box.getBoundingClientRect();
+    this.box.scrollTop += Math.min(0, spot.top - view.top) + Math.max(0, spot.bottom - view.bottom);
+    this.box.scrollLeft += Math.min(0, spot.left - view.left) + Math.max(0, spot.right - view.right);
+  }
+
   private approach(place: HeadPlace | null): void {
     if (same(place, this.near)) return;
     this.near = place;
@@ -192,33 +198,9 @@ class HeadGrid {
     const shown = this.context.shown(), comparing = this.comparing || this.second(state) !== null;
     const second = comparing ? (same(this.near, this.chosen) ? null : this.near) ?? this.second(state) : null;
     const main = !comparing && this.near ? this.shownOf(this.near) : shown, other = second ? this.shownOf(second) : null;
-    const both = other ? { vmax: Math.max(main.vmax, other.vmax) } : {};
-    const tables = other ? [{ ...main, ...both }, { ...other, ...both }, difference(main, other)] : [main];
-    const place = comparing ? null : this.near ?? this.chosen;
-    fill(this.about, [make("b", {}, main.label), ` ${place ? this.words(place) : ""}`]);
+    const place = this.near ?? this.chosen, words = comparing ? "Choose the second head." : place ? this.words(place) : "";
     this.body.classList.toggle("comparing", comparing);
-    this.about.hidden = other !== null;
-    const side = this.side(main.part, other ? 3 : 1);
-    this.heats.forEach((heat, at) => {
-      const table = tables[at], figure = this.pictures.children[at];
-      if (figure instanceof HTMLElement) figure.hidden = !table;
-      if (!table) return;
-      const scale = at === 2 ? `−${table.vmax} to ${table.vmax}` : `0 to ${table.vmax}`;
-      this.captions[at].textContent = other ? `${table.where} (${scale})` : `Scale: ${scale}`;
-      heat.draw(table, side, { row: state.row, column: state.column });
-    });
-    if (comparing && !other) {
-      this.about.hidden = false;
-      this.about.replaceChildren(make("b", {}, main.label), " Choose the second head.");
-    }
-    this.drawn = tables[2] ?? null;
-  }
-
-  /** The side of a cell, so that so many pictures fit beside each other. */
-  private side(part: Part, pictures: number): number {
-    const { room, width } = this.sizes, each = pictures === 1 ? Math.min(460, room) : Math.min(width, Math.max(250, width / 3 - 24));
-    const cell = (each - Math.min(200, 12 + 8 * part.widest.rows)) / Math.max(part.rows.length, part.columns.length, 1);
-    return Math.max(1, Math.min(30, Math.floor(cell)));
+    this.peek.draw(main, other, words, comparing ? this.sizes.width : this.sizes.room, { row: state.row, column: state.column });
   }
 
   private at(target: EventTarget | null): HeadPlace | null {
@@ -246,7 +228,8 @@ class HeadGrid {
     this.near = null;
     this.comparing = false; // the second head says that two are compared, so that Back ends it
     this.keep("grid.with", store.state.more["grid.with"] === name ? "" : name);
-    if (this.drawn) this.context.announce(`${this.captions[2].textContent}. ${largest(this.drawn)}`);
+    const other = this.second(this.context.store.state);
+    if (other) this.context.announce(largestDifference(this.context.shown(), this.shownOf(other)));
   }
 
   private key(event: KeyboardEvent): void {
@@ -269,16 +252,6 @@ class HeadGrid {
 }
 
 const short = (value: number): string => formatNumber(Number(value.toPrecision(2)));
-
-/** The cell in which two heads differ most, in words. */
-function largest(shown: Shown): string {
-  let best = 0;
-  shown.weights.forEach((one, at) => {
-    if (Math.abs(one) > Math.abs(shown.weights[best])) best = at;
-  });
-  const across = shown.part.columns.length;
-  return `The largest difference: ${describe(shown, Math.floor(best / across), best % across)}`;
-}
 
 export const grid: View = {
   name: "grid",

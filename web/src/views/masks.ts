@@ -83,7 +83,7 @@ class Masks {
     this.width.textContent = window === undefined ? "all" : `${window} each side`;
     this.range.setAttribute("aria-valuetext", this.width.textContent);
     this.causal.hidden = !encoder && !ahead;
-    this.causal.textContent = encoder ? "Encoder looks back only" : "Look ahead, too";
+    this.causal.textContent = encoder ? "The encoder looks back only" : "Tokens may look ahead";
     press(this.causal, causal !== undefined);
     this.clear.hidden = columns === undefined && window === undefined && causal === undefined;
     this.note.textContent = self ? "" : "This model has no self-attention, so there is no window, and no causal mask to change.";
@@ -103,8 +103,9 @@ class Masks {
       return;
     }
     const [a, b] = [logpsOf(before, place), logpsOf(after, place)], { live } = this.context.page;
-    const name = (id: number): string => (["target", "next", "masked"].includes(live?.predicts ?? "") ? visible(live?.tokenizer.display[id] ?? String(id)) : live?.names[id] ?? String(id));
-    const table = a && b ? [make("h3", {}, `Prediction ${place + 1}: the probabilities before and after`), chances(a, b, name, ["before", "with the masks"])] : [];
+    const generates = ["target", "next", "masked"].includes(live?.predicts ?? "");
+    const name = (id: number): string => (generates ? visible(live?.tokenizer.display[id] ?? String(id)) : live?.names[id] ?? String(id));
+    const table = a && b ? [make("h3", {}, `Prediction ${place + 1}: the probabilities before and after`), chances(a, b, name, ["before", "with the masks"], new Set(generates ? live?.tokenizer.forbidden : []))] : [];
     this.effect.replaceChildren(...(unchanged ? [make("p", { class: "quiet" }, "Nothing is masked now.")] : [outcome(before, after, ["before", "with the masks"])]), ...table);
     if (!unchanged) this.context.announce(`With the masks: ${after.text}`);
   }

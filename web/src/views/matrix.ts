@@ -1,6 +1,7 @@
 // The matrix: a grid of cells that the arrow keys enter. A row is a query, a column a key.
 
 import { type Axis, isUnknown } from "../core/axes.ts";
+import { chosen } from "../core/chosen.ts";
 import { make } from "../core/dom.ts";
 import { places } from "../core/places.ts";
 import { share } from "../core/scale.ts";
@@ -103,6 +104,11 @@ class Matrix {
     if (old !== now) {
       old?.setAttribute("tabindex", "-1");
       now?.setAttribute("tabindex", "0");
+    }
+    this.table.querySelector("td.chosen")?.classList.remove("chosen");
+    if (this.context.engine && state.panel === "cell") {
+      const { row, column } = chosen(state, shown);
+      this.cell(row, column)?.classList.add("chosen");
     }
     const lines = this.table.tBodies[0].rows, hot = shown.stepped ? hottest(shown, state.step) : -1;
     [...lines].forEach((line, i) => (shown.stepped ? line.setAttribute("aria-selected", String(this.rows[i] === state.step)) : line.removeAttribute("aria-selected")));

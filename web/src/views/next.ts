@@ -8,11 +8,15 @@ import type { State } from "../core/store.ts";
 import type { Answer, Ask } from "../engine/api.ts";
 import { visible } from "../engine/text.ts";
 import { outcome } from "./outcome.ts";
-import { slider } from "./slider.ts";
+import { type Range, slider, valueOf } from "./slider.ts";
 import type { Context, View } from "./view.ts";
 
 const LISTED = 10; // the likeliest tokens
 const ALL = 21; // the value of the slider of top-k that keeps all
+const TEMPERATURE: Range = { min: 0.1, max: 2, step: 0.05, first: 1 };
+const TOP_K: Range = { min: 1, max: ALL, step: 1, first: ALL };
+const TOP_P: Range = { min: 0.05, max: 1, step: 0.05, first: 1 };
+const MORE: Range = { min: 1, max: 40, step: 1, first: 12 }; // tokens that a language model generates
 
 /** What is forced now, and what the model would have generated. */
 export interface Forcing {
@@ -68,14 +72,14 @@ class Next {
     const table = make("table", { class: "ranking candidates" }, make("thead", {}, head), make("tbody", {}, ...this.rows.map(({ line }) => line)));
     const percent = (value: number): string => value.toFixed(2);
     const sliders = [
-      slider(context, "next.t", "Temperature", { min: 0.1, max: 2, step: 0.05, first: 1 }, percent),
-      slider(context, "next.k", "Top-k", { min: 1, max: ALL, step: 1, first: ALL }, (value) => (value === ALL ? "all" : String(value))),
-      slider(context, "next.p", "Top-p", { min: 0.05, max: 1, step: 0.05, first: 1 }, (value) => (value === 1 ? "all" : percent(value))),
+      slider(context, "next.t", "Temperature", TEMPERATURE, percent),
+      slider(context, "next.k", "Top-k", TOP_K, (value) => (value === ALL ? "all" : String(value))),
+      slider(context, "next.p", "Top-p", TOP_P, (value) => (value === 1 ? "all" : percent(value))),
     ];
     this.sliders = sliders.map(({ update }) => update);
     const acts = make("div", { class: "controls" }, button("Draw at random", () => this.draws(), { title: "Forces a token that is drawn with these probabilities" }));
     if (!this.translates) {
-      const more = slider(context, "next.more", "Tokens to generate", { min: 1, max: 40, step: 1, first: 12 }, String);
+      const more = slider(context, "next.more", "Tokens to generate", MORE, String);
       this.sliders.push(more.update);
       acts.append(button("Go on from here", () => this.goOn(true)), button("Go on after the text", () => this.goOn(false)), more.element);
     }
@@ -93,12 +97,12 @@ class Next {
   }
 
   private get more(): number {
-    return Number(this.context.store.state.more["next.more"] ?? 12);
+    return valueOf(this.context.store.state, "next.more", MORE);
   }
 
-  private settings({ more }: State): Sampling {
-    const t = Number(more["next.t"] ?? 1), k = Number(more["next.k"] ?? ALL), p = Number(more["next.p"] ?? 1);
-    return { temperature: t > 0 ? t : 1, topK: k >= 1 && k < ALL ? k : null, topP: p > 0 && p < 1 ? p : null };
+  private settings(state: State): Sampling {
+    const topK = valueOf(state, "next.k", TOP_K), topP = valueOf(state, "next.p", TOP_P);
+    return { temperature: valueOf(state, "next.t", TEMPERATURE), topK: topK === ALL ? null : topK, topP: topP === 1 ? null : topP };
   }
 
   draw(state: State): void {

@@ -9,7 +9,7 @@ import type { Shown } from "../core/shown.ts";
 import type { View } from "./view.ts";
 
 const HONEST = "A weight says how much of a value is read. It does not say how large the value is, nor what it does to the output: to measure that, change the weight.";
-const READ_ON = "Read on: docs/interventions.md and docs/attention.md; Jain & Wallace 2019, Attention is not Explanation; Wiegreffe & Pinter 2019, Attention is not not Explanation; " +
+const READ_ON = "Read on: the pages Interventions and Attention of the documentation; Jain & Wallace 2019, Attention is not Explanation; Wiegreffe & Pinter 2019, Attention is not not Explanation; " +
   "Kobayashi et al. 2020, Attention is Not Only a Weight.";
 
 export const norms: View = {

@@ -13,16 +13,18 @@ const KINDS: [Kind, string][] = [["off", "switched off"], ["uniform", "uniform"]
 
 export class Ranking {
   private readonly kind = make("select", { "aria-label": "What is done to each head" }, ...KINDS.map(([value, name]) => make("option", { value }, name)));
-  private readonly start = button("Rank all heads by damage", () => void this.run());
+  private readonly start = button("Rank all heads by damage", () => this.begin());
   private readonly progress = make("span", { class: "quiet", role: "status" });
   private readonly body = make("tbody");
-  private readonly table = make("div", { class: "scroll", hidden: true });
+  private readonly table = make("div", { class: "scroll long", tabindex: 0, role: "region", "aria-label": "All heads by damage", hidden: true });
   readonly element: HTMLElement;
   private damages: Damage[] = [];
   private done: Kind = "off";
   private key = "";
   /** Whether a frame will draw what has arrived. */
   private waiting = false;
+  /** Whether the ranking starts when the question that is being answered has its answer. */
+  private wanted = false;
   private marked: HeadName | null = null;
 
   constructor(private readonly context: Context, private readonly choose: (change: HeadChange) => void) {
@@ -41,6 +43,13 @@ export class Ranking {
       this.draw();
     }
     this.mark(head);
+    if (this.wanted && !this.context.session.busy) void this.run();
+  }
+
+  private begin(): void {
+    this.progress.textContent = "…";
+    if (this.context.session.busy) this.wanted = true;
+    else void this.run();
   }
 
   private asked(): string {
@@ -51,7 +60,7 @@ export class Ranking {
     const { engine, session } = this.context, kind = this.kind.value as Kind, key = (this.key = this.asked());
     this.done = kind;
     this.damages = [];
-    this.progress.textContent = "…";
+    this.wanted = false;
     const show = (damages: Damage[], of: number): void => {
       if (key !== this.key) return;
       this.damages = damages;

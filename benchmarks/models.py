@@ -48,7 +48,7 @@ MADE = {
     "french": Made("french", (), ("exact", "alignment", "aer")),
     "stories": Made("stories", (), ("perplexity",), ("bigram", "data=stories")),
     "blanks": Made("stories", ("model=bert",), ("perplexity", "filled")),
-    "scenes": Made("scenes", ("model.width=96", "model.embed=32"), ("exact", "pointing")),
+    "scenes": Made("scenes", ("model.width=96", "model.embed=32", "plan.evaluate=500"), ("exact", "pointing")),
 }
 
 

@@ -55,10 +55,10 @@ STORIES: dict[str, tuple[str, ...]] = {
         *(*SMALL_STACK, "model.dropout=0", "model.attention_dropout=0", "model.segments=0", "model.neighbours=true"),
         *(
             "objective=masked",
-            "objective.part=0.25",
+            "objective.part=0.4",
             "metrics=perplexity,filled",
             "model.norm_place=pre",
-            "plan.steps=3000",
+            "plan.steps=2800",
         ),
     ),
 }

@@ -1719,8 +1719,8 @@ FAULTS = (
     Fault(
         "a step in .old is refused",
         "check_exists",
-        "str(run).startswith('hf:') or run.exists() or run.parent.name == 'steps'",
-        "str(run).startswith('hf:') or run.exists()",
+        "str(run).startswith('hf:') or run_named(run).exists() or in_steps",
+        "str(run).startswith('hf:') or run_named(run).exists()",
         "cli/test_cli_messages.py",
     ),
     Fault(

@@ -165,6 +165,8 @@ def together(work: Sequence[Callable[[], Any]], calls: int) -> None:
 
 def equal(found: Any, expected: Any) -> bool:
     """Whether two results are equal, to the last bit."""
+    if found is expected:
+        return True
     if isinstance(expected, Tensor | np.ndarray):
         return found.shape == expected.shape and bool((found == expected).all())
     if isinstance(expected, list | tuple):

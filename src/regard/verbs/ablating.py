@@ -184,17 +184,16 @@ def _sentence(model: Loaded, changes: str, before: Said, after: Said, same: bool
     start = f"{changes[0].upper()}{changes[1:]}"
     old, new = (one.answer or "empty" for one in (before, after))
     logp = f"log p {_number(before.total)} → {_number(after.total)}"
-    match model.task.head:
-        case "next":
-            place = "before" if model.reads_backward else "after"
-            was, now = (f"{one.places[0][0].probability:.3f}" for one in (before, after))
-            likely = f"is still {new} (p {was} → {now})" if same else f"becomes {new} (p {now}); it was {old} (p {was})"
-            return f"{start} the likeliest token {place} the text {likely}; {logp} of the text."
-        case "number":
-            return f"{start} the number {f'is still {new}' if same else f'becomes {new}; it was {old}'}."
-        case "tag":
-            return f"{start} the tags {f'are still {new}' if same else f'become {new}; they were {old}'} ({logp})."
-    what = "the likeliest text" if model.task.head == "masked" else "the answer"
+    if model.predicts("next"):
+        place = "before" if model.reads_backward else "after"
+        was, now = (f"{one.places[0][0].probability:.3f}" for one in (before, after))
+        likely = f"is still {new} (p {was} → {now})" if same else f"becomes {new} (p {now}); it was {old} (p {was})"
+        return f"{start} the likeliest token {place} the text {likely}; {logp} of the text."
+    if before.number is not None:
+        return f"{start} the number {f'is still {new}' if same else f'becomes {new}; it was {old}'}."
+    if model.predicts("tag"):
+        return f"{start} the tags {f'are still {new}' if same else f'become {new}; they were {old}'} ({logp})."
+    what = "the likeliest text" if model.predicts("masked") else "the answer"
     return f"{start} {what} {f'is still {new}' if same else f'becomes {new}; it was {old}'} ({logp})."
 
 

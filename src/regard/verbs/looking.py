@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from typing import cast
 
@@ -155,14 +154,20 @@ def look(
 def _of_model(model: Loaded, seen: AttentionView, given: str | tuple[str, ...], target: str | None) -> AttentionView:
     """The picture with what its page says of the model, and with the model, so that the page can compute."""
     origin = Origin(model.name, [given] if isinstance(given, str) else list(given), target)
-    live = partial(_live, model, given)
+    live = OfPage(model, given)
     return replace(seen, about=model.about, answer=predicted(model, given), origin=origin, live=live)
 
 
-def _live(model: Loaded, given: str | tuple[str, ...]) -> Live | str:
-    """The model for a page that computes, or the reason why its page is a picture."""
-    found = live_model(model, [given])
-    return found.why if isinstance(found, Still) else Live(found.data, found.base64(), found.about)
+@dataclass(frozen=True, eq=False)
+class OfPage:
+    """The model of a page: a call gives what the page needs to compute, or the reason why it is a picture."""
+
+    model: Loaded
+    given: str | tuple[str, ...]
+
+    def __call__(self) -> Live | str:
+        found = live_model(self.model, [self.given])
+        return found.why if isinstance(found, Still) else Live(found.data, found.base64(), found.about)
 
 
 def _look_joined(model: Loaded, text: str | tuple[str, ...], part: str | None, layer: int | None) -> AttentionView:

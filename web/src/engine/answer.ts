@@ -53,6 +53,11 @@ export class Machine {
     return { ...found, effect, milliseconds: performance.now() - start };
   }
 
+  /** The text of tokens of an answer. */
+  decode(ids: number[]): string {
+    return this.target.decode(ids);
+  }
+
   /** What the model says to a question without the changes of heads. */
   private original({ heads: _, ...ask }: Ask, check: () => void): Outcome {
     const key = JSON.stringify(ask);

@@ -66,7 +66,7 @@ function decided(machine: Machine, ask: Ask, answer: Answer, original: Outcome |
 
 /** Each label is given or not: the log-probability of that decision. */
 function labelled(machine: Machine, answer: Answer, original: Outcome | null): Outcome {
-  const given = answer.tokens.map(({ id }) => id), all = [...answer.candidates[0]].sort((a, b) => a.id - b.id);
+  const given = answer.tokens.map(({ id }) => id).sort((a, b) => a - b), all = [...answer.candidates[0]].sort((a, b) => a.id - b.id);
   const first = original ? original.ids : given;
   const tokens = all.map((one) => ({ ...one, score: first.includes(one.id) ? one.score : Math.log(1 - Math.exp(one.score)) }));
   return { text: given.map((id) => machine.live.names[id]).join(" | "), ids: given, tokens };
@@ -86,7 +86,8 @@ function filled(machine: Machine, ask: Ask, answer: Answer, original: Outcome | 
     own.push(one.tokens[0]);
     tokens.push({ id, piece: answer.source.pieces[at], text: answer.source.pieces[at], score: one.distributions![0][id] });
   });
-  return { text: own.map(({ text }) => text).join(" "), ids: own.map(({ id }) => id), tokens };
+  const ids = own.map(({ id }) => id);
+  return { text: machine.decode(ids), ids, tokens };
 }
 
 /** Tokens with their log-probabilities by an answer, which may name only the likeliest ones. */

@@ -127,8 +127,8 @@ class Said {
   draw(answer: Answer, original: Answer | null): void {
     const { predicts } = this.live, { next, tokens } = answer, went = predicts === "next" && !next;
     const counted = went ? tokens.slice(answer.given) : tokens, total = counted.reduce((sum, { score }) => sum + score, 0);
-    const empty = predicts === "labels" ? "no label" : predicts === "masked" && !tokens.length ? "" : "∅";
-    const text = (next ? next[0].piece : went ? counted.map((one) => one.text).join("") : answer.text) || empty;
+    const said = next ? next[0].piece : went ? counted.map((one) => one.text).join("") : answer.text;
+    const text = predicts === "masked" && !tokens.length ? "" : said || (predicts === "labels" ? "no label" : "∅");
     if (this.text.textContent !== text) this.text.textContent = text;
     this.what.hidden = predicts !== "next";
     this.what.textContent = next ? "next token" : "goes on with";

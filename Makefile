@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The build of torch for CPUs: that of PyPI for Linux has 2 GB of CUDA libraries, which only an NVIDIA GPU needs.
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 
-.PHONY: web demo test test-all quick kept mutants models lint docs install clean
+.PHONY: web demo test test-all quick kept journeys mutants models lint docs install clean
 
 install: $(VENV)/.installed
 
@@ -54,6 +54,18 @@ test-all: install
 # The tests of runs of earlier versions that `make test` leaves out because they are slow.
 kept: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_kept.py -m slow
+
+# What a user does in pages, in Chromium and in Node, with the wheel: it is installed into an environment of its own,
+# where what it depends on is that of $(VENV).
+JOURNEYS := build/journeys
+journeys: install
+	rm -rf $(JOURNEYS)
+	$(BIN)/python -m build --wheel --outdir $(JOURNEYS) . > /dev/null
+	$(BIN)/python -m venv --without-pip $(JOURNEYS)/venv
+	$(BIN)/pip --python $(JOURNEYS)/venv/bin/python install -q --no-deps --no-index $(JOURNEYS)/*.whl
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	> "$$($(JOURNEYS)/venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/dependencies.pth"
+	OMP_NUM_THREADS=1 $(JOURNEYS)/venv/bin/python -m pytest -n 2 tests/journeys
 
 # How many of 400 small random changes of the code a test notices: an hour or two on two cores.
 mutants: install

@@ -35,7 +35,9 @@ def test_off_draws_the_changed_model(regard: Regard, translator: Make, tmp_path:
     said = regard("look", run, "abc", "--off", "L0H0=uniform", "-o", "look.html", "--json")
     assert (said.code, said.err) == (0, "wrote look.html\n")
     assert json.loads(said.out)["heads"] == {"L0H0": "uniform"}
-    assert "The picture is of the model with L0·H0 uniform." in (tmp_path / "look.html").read_text(encoding="utf-8")
+    assert "The first picture is of the model with L0·H0 uniform." in (tmp_path / "look.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_rank_heads_prints_every_head(regard: Regard, translator: Make, language: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_picture_says_which_heads_are_changed(opened: Callable[..., Loaded]) -
     assert cross[1].sum(-1) == pytest.approx(1.0, abs=1e-5)
     assert encoder[1] == pytest.approx(1 / encoder.shape[-1])
     assert view.title.endswith("without L0·H0 and with encoder L0·H1 uniform")
-    assert view.about.endswith("The picture is of the model without L0·H0 and with encoder L0·H1 uniform.")
+    assert view.about.endswith("The first picture is of the model without L0·H0 and with encoder L0·H1 uniform.")
     assert not (regard.look(model, TEXT).parts["cross"][0].weights[0] == 0).all()  # the model is as it was
 
 

@@ -14,9 +14,9 @@ from engine import NODE, Case, answers, live, untrained
 
 from regard.data.fields import InputText, TargetText
 from regard.data.tokenizers import SpecialTokens, train_tokenizer
-from regard.models import GptConfig, RecurrentLmConfig, Seq2SeqConfig
+from regard.models import GptConfig, RecurrentLmConfig, Seq2SeqConfig, TransformerConfig
 from regard.tasks import LANGUAGE, TRANSLATE
-from regard.verbs import living
+from regard.verbs import ablate, living, look_ablated
 from regard.verbs.generating import generate
 from regard.verbs.living import Still, live_model
 from regard.verbs.loaded import Loaded
@@ -129,3 +129,35 @@ def test_a_language_model_stops_at_the_end_of_its_context(tmp_path: Path) -> Non
     (expected,) = generate(model, ["a b c"], limit=100)
     assert found[0]["answer"]["text"] == "a b c" + expected.text
     assert len(found[1]["answer"]["tokens"]) == 12
+
+
+@pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
+def test_the_page_of_a_changed_model_computes_the_changed_model(tmp_path: Path) -> None:
+    """Also where a query may not look at the key that a head is set to, and with weights given for all queries."""
+    size: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 40}
+    pair = TransformerConfig(source_vocab=TOKENS.size, target_vocab=TOKENS.size, **size)
+    fields = {"source": InputText(TOKENS), "target": TargetText(TOKENS)}
+    gpt = GptConfig(vocab=TOKENS.size, width=16, heads=2, layers=2, context=40)
+    models = [
+        (untrained(pair, TRANSLATE, dict(fields), 3), {"cross:L0H1": 2, "L1H0": "uniform", "decoder:L1H1": 3}, 3),
+        (untrained(gpt, LANGUAGE, {"text": TargetText(TOKENS)}, 4), {"L0H0": 3, "L1H1": (0.5, 0.25)}, 1),
+    ]
+    views = [look_ablated(model, "a b cab", heads, beam) for model, heads, beam in models]
+    asks = []
+    for view, (_, _, beam) in zip(views, models):
+        assert view.origin is not None
+        assert view.origin.beam == beam
+        asks.append({"text": view.origin.texts[0], "beam": beam, "heads": view.origin.heads})
+    cases = [Case(f"changed {at}", model, [ask]) for at, (ask, (model, _, _)) in enumerate(zip(asks, models))]
+    for (model, heads, beam), view, (message,) in zip(models, views, answers(cases, tmp_path)):
+        answer, expected = message["answer"], ablate(model, "a b cab", heads, beam)
+        drawn = {layer.label: layer for layer in view.layers}
+        for part in answer["parts"]:
+            for layer in part["layers"]:
+                shape = drawn[layer["label"]].weights.shape
+                np.testing.assert_allclose(
+                    np.reshape(layer["weights"], shape), drawn[layer["label"]].weights, atol=2e-6
+                )
+        assert answer["effect"]["after"] == expected.after.answer
+        assert answer["effect"]["scores"] == pytest.approx(expected.after.logps, abs=2e-5)
+        assert abs(expected.delta) > 1e-3

@@ -1,6 +1,8 @@
 // The data of a page. Python writes it as JSON (regard/render/page_data.py), and the engine makes the same from an answer,
 // so that one piece of code draws both. A page whose data has another version says so and draws nothing.
 
+import type { HeadChange } from "./engine/api.ts";
+
 export const VERSION = 1;
 
 /** The data of one page: what is drawn, and, if the page can compute, the model. */
@@ -24,11 +26,15 @@ export interface PageData {
   still?: string;
 }
 
-/** The run and the texts of a page. */
+/** The run and the texts of a page, and how the model read them. */
 export interface Origin {
   run: string;
   texts: string[];
   target: string | null;
+  /** The size of the beam with which a translator searched for its target; 1: greedy. */
+  beam: number;
+  /** The heads that were changed. */
+  heads: HeadChange[];
 }
 
 /** One kind of attention: encoder, decoder or cross; a model with one kind has one part without a name. */

@@ -5,7 +5,7 @@ import { Controls } from "./core/controls.ts";
 import { make } from "./core/dom.ts";
 import { exportBar } from "./core/exports.ts";
 import { Keys } from "./core/keys.ts";
-import { Session } from "./core/session.ts";
+import { asMade, Session } from "./core/session.ts";
 import { strongest } from "./core/scores.ts";
 import { type Drawn, select, type Shown } from "./core/shown.ts";
 import { type State, Store } from "./core/store.ts";
@@ -22,7 +22,7 @@ export function firstState(page: PageData): State {
   const [layer, head] = strongest(page.parts[0]);
   return {
     view: "matrix", panel: "", part: 0, layer, heads: page.parts[0].layers[layer].heads.length > 1 ? [head] : [],
-    fixed: false, hide: false, step: 0, row: 0, column: 0, ask: {}, more: {},
+    fixed: false, hide: false, step: 0, row: 0, column: 0, ask: asMade(page), more: {},
   };
 }
 

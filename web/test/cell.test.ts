@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { asked } from "../src/core/asked.ts";
+import { question } from "../src/core/question.ts";
 import { drawn, sample } from "../src/core/sampling.ts";
 import type { Answer, Token, TraceLine } from "../src/engine/api.ts";
 import { softmax } from "../src/engine/math.ts";
@@ -151,8 +151,8 @@ test("an address asks nothing that is no question", () => {
     heads: [{ part: "cross", layer: 0, head: 1, kind: "row", row: 2, weights: [0.5, -1] }], masks: { columns: [1], causal: false },
     cell: { part: "", layer: 0, head: 0, row: 1, column: 2 },
   };
-  assert.deepEqual(asked(JSON.stringify(whole)), whole);
+  assert.deepEqual(question(JSON.stringify(whole)), whole);
   const wrong = { text: 5, forced: "1", hidden: [-1], limit: 1.5, heads: [{ part: "cross" }], masks: { columns: 3 }, score: "cosine", cell: null, __proto__: null, more: 1 };
-  assert.deepEqual(asked(JSON.stringify(wrong)), {});
-  for (const none of ["", "[", "[1]", "null", "7"]) assert.deepEqual(asked(none), {});
+  assert.deepEqual(question(JSON.stringify(wrong)), {});
+  for (const none of ["", "[", "[1]", "null", "7"]) assert.equal(question(none), null);
 });

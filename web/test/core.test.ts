@@ -83,3 +83,20 @@ test("an address has what differs, and gives the state back", () => {
   assert.deepEqual(fromHash(toHash(mean, STATE, parts), STATE, parts), mean);
   assert.deepEqual(fromHash("#part=none&layer=99&heads=7&step=x&ask=[", STATE, parts), STATE);
 });
+
+test("an address keeps what the page asked when it opened, and nothing that is no question", () => {
+  const parts = [part("cross", [[EVEN, PREVIOUS]])], heads = [{ part: "cross", layer: 0, head: 1, kind: "off" as const }];
+  const first: State = { ...STATE, ask: { heads } };
+  assert.equal(toHash(first, first, parts), "");
+  assert.deepEqual(fromHash("", first, parts).ask, { heads });
+  assert.equal(toHash({ ...first, ask: {} }, first, parts), "ask=%7B%7D");
+  assert.deepEqual(fromHash("ask=%7B%7D", first, parts).ask, {});
+  const asked = (ask: unknown): unknown => fromHash(new URLSearchParams({ ask: JSON.stringify(ask) }).toString(), STATE, parts).ask;
+  const whole = { text: "a", second: "", target: "b", forced: [1], limit: 5, heads: [{ ...heads[0], kind: "row", row: 0, weights: [-0.5] }], masks: { window: 2, causal: true, columns: [0] }, score: "dot" };
+  assert.deepEqual(asked(whole), whole);
+  for (const wrong of [{ text: 3 }, { heads: "x" }, { heads: [null] }, { heads: [{ part: "cross", layer: 0, kind: "off" }] }, { forced: [-1] }, { limit: "9" }, { masks: [] }, { masks: { columns: 1 } }, { score: "toString" }, { constructor: "x" }, { cell: {} }]) {
+    assert.deepEqual(asked(wrong), {}, JSON.stringify(wrong));
+  }
+  for (const wrong of [null, [], 3, "x"]) assert.deepEqual(asked(wrong), STATE.ask);
+  assert.deepEqual(fromHash("ask=%7B%22__proto__%22%3A%7B%22text%22%3A1%7D%7D", STATE, parts).ask, {});
+});

@@ -39,11 +39,13 @@ def places_of(kind: type[str], pieces: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a view was made, so that a page can say how to make it again."""
+    """How a view was made, so that a page can say how to make it again, and its model can compute it."""
 
     run: str  # as the user gave it
     texts: Sequence[str]
     target: str | None = None
+    beam: int = 1  # with which a translator searched for its target
+    heads: Sequence[Mapping[str, Any]] = ()  # that were changed: `HeadChange` in web/src/engine/api.ts
 
 
 @dataclass(frozen=True)

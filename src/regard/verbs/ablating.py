@@ -26,6 +26,7 @@ from regard.verbs.head_changes import (
     check_keys,
     checked_change,
     described,
+    for_page,
     head_changes,
     heads_changed,
     heads_of,
@@ -216,5 +217,6 @@ def look_ablated(
     with heads_changed(model, [changes]):
         seen = look(model, text, None, beam, part, layer)
     what = described(changes)
-    about = f"{seen.about} The picture is of the model {what}.".strip()
-    return replace(seen, title=f"{seen.title} · {what}", about=about)
+    about = f"{seen.about} The first picture is of the model {what}.".strip()
+    origin = None if seen.origin is None else replace(seen.origin, heads=for_page(changes))
+    return replace(seen, title=f"{seen.title} · {what}", about=about, origin=origin)

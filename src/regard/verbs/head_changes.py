@@ -168,6 +168,20 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def for_page(changes: Mapping[Head, Change]) -> list[dict[str, Any]]:
+    """The changes as a page holds them: `HeadChange` in web/src/engine/api.ts."""
+    return [
+        {"part": head.part, "layer": head.layer, "head": head.head, **_for_page(change)}
+        for head, change in changes.items()
+    ]
+
+
+def _for_page(change: Change) -> dict[str, Any]:
+    if isinstance(change, str):
+        return {"kind": change}
+    return {"kind": "one-hot", "key": change} if isinstance(change, int) else {"kind": "row", "weights": list(change)}
+
+
 @dataclass(eq=False)
 class Edits:
     """The function that `regard.edit` gets for one attention module: its heads, changed in some rows of the batch."""

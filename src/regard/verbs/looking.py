@@ -147,13 +147,15 @@ def look(
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         seen = _predicting(model, (tokens, forced), (text, target), paths)
-    seen = _of_model(model, seen, text, target)
+    seen = _of_model(model, seen, text, target, beam if model.source_tokenizer and target is None else 1)
     return seen.only(part, layer) if seen.layers else seen
 
 
-def _of_model(model: Loaded, seen: AttentionView, given: str | tuple[str, ...], target: str | None) -> AttentionView:
+def _of_model(
+    model: Loaded, seen: AttentionView, given: str | tuple[str, ...], target: str | None, beam: int = 1
+) -> AttentionView:
     """The picture with what its page says of the model, and with the model, so that the page can compute."""
-    origin = Origin(model.name, [given] if isinstance(given, str) else list(given), target)
+    origin = Origin(model.name, [given] if isinstance(given, str) else list(given), target, beam)
     live = OfPage(model, given)
     return replace(seen, about=model.about, answer=predicted(model, given), origin=origin, live=live)
 

@@ -37,7 +37,7 @@ const listed = (names: string[]): string => (names.length > 1 ? `${names.slice(0
 
 /** What is done to a head, after its name. */
 export function worded({ kind, key, row }: HeadChange): string {
-  if (kind === "row") return `at given weights in row ${(row ?? 0) + 1}`;
+  if (kind === "row") return `at given weights${row === undefined ? "" : ` in row ${row + 1}`}`;
   return kind === "one-hot" && key !== undefined ? `at key ${key}` : kind;
 }
 

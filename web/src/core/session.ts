@@ -9,6 +9,9 @@ import type { Store, Weight } from "./store.ts";
 /** Changes of a question; undefined: as when the page was made. */
 export type Change = { [K in keyof Ask]?: Ask[K] | undefined };
 
+/** What the page asks when it opens: nothing but its texts, or the changes of heads with which it was made. */
+export const asMade = ({ origin }: PageData): Partial<Ask> => (origin?.heads.length ? { heads: origin.heads } : {});
+
 const MOST = 120_000; // cells of one matrix: a browser draws about a hundred thousand in a second
 
 /** A question beside that of the state. */
@@ -21,7 +24,7 @@ const KEPT = 24; // answers to questions beside that of the state
 
 export class Session {
   drawn: Drawn;
-  /** The answer to what is asked now; null: the page is as it was made. */
+  /** The answer to what is asked now; null: the page is as it was made, without a change of heads. */
   answer: Answer | null = null;
   /** The answer to the question with which the page was made, once the engine has it. */
   original: Answer | null = null;
@@ -29,7 +32,10 @@ export class Session {
   busy = false;
   /** Why there is no answer. */
   trouble = "";
-  private asked = "{}";
+  private readonly made: string;
+  private asked: string;
+  /** How often the question of the state has changed: an answer counts only if there was no change since. */
+  private changes = 0;
   private running = 0;
   /** The questions that wait, by the view that asks. */
   private readonly asides = new Map<string, Aside>();
@@ -41,6 +47,7 @@ export class Session {
     private readonly store: Store,
   ) {
     this.drawn = page;
+    this.asked = this.made = JSON.stringify(asMade(page));
     if (!engine || !page.origin) return;
     store.subscribe(({ ask }) => this.follow(ask));
     this.follow(store.state.ask);
@@ -49,9 +56,17 @@ export class Session {
 
   /** Asks for the answer to the page itself; a question that came first may have cancelled it. */
   private first(): void {
-    this.aside("original", {}, (answer) => (this.original = answer), (error) => {
+    this.aside("original", asMade(this.page), (answer) => {
+      this.original = answer;
+      if (this.asMade) this.answer = this.unlike();
+    }, (error) => {
       if (error.message === CANCELLED) this.first();
     });
+  }
+
+  /** The answer to the page as it was made, if it says what changes of heads do. */
+  private unlike(): Answer | null {
+    return this.original?.effect ? this.original : null;
   }
 
   /**
@@ -99,8 +114,8 @@ export class Session {
 
   /** A question with everything that it does not change. */
   whole(ask: Partial<Ask>): Ask {
-    const [text = "", second] = this.page.origin?.texts ?? [], target = this.page.origin?.target;
-    const base: Ask = { text, ...(second === undefined ? {} : { second }), ...(target ? { target } : {}) };
+    const { texts: [text = "", second] = [], target = null, beam = 1 } = this.page.origin ?? {};
+    const base: Ask = { text, ...(second === undefined ? {} : { second }), ...(target ? { target } : {}), ...(beam > 1 ? { beam } : {}) };
     const { target: own, ...free } = { ...base, ...ask };
     return own ? { ...free, target: own } : free; // an empty target is none: the model writes its own
   }
@@ -115,6 +130,16 @@ export class Session {
     this.store.set({ ask: this.asking(change) }, weight);
   }
 
+  /** Whether the page asks what it asked when it opened. */
+  get asMade(): boolean {
+    return this.asked === this.made;
+  }
+
+  /** Asks again what the page asked when it opened. */
+  reset(): void {
+    this.store.set({ ask: asMade(this.page) });
+  }
+
   private settle(change: () => void): void {
     change();
     this.store.set({}, "none");
@@ -124,24 +149,25 @@ export class Session {
     const asked = JSON.stringify(ask);
     if (asked === this.asked) return;
     this.asked = asked;
-    if (asked === "{}") {
-      this.settle(() => Object.assign(this, { drawn: this.page, answer: null, busy: false, trouble: "" }));
+    this.changes++;
+    if (this.asMade) {
+      this.settle(() => Object.assign(this, { drawn: this.page, answer: this.unlike(), busy: false, trouble: "" }));
       return;
     }
     this.busy = true;
-    this.answered(ask, asked, true);
+    this.submit(ask, this.changes);
   }
 
-  /** Asks the question of the state; `again`: once more, if another question came between. */
-  private answered(ask: Partial<Ask>, asked: string, again: boolean): void {
+  /** Asks the question of the state, until it has an answer or there is another one. */
+  private submit(ask: Partial<Ask>, change: number): void {
     const fail = (error: unknown): void => {
       const trouble = error instanceof Error ? error.message : String(error);
-      if (asked !== this.asked) return;
-      if (trouble === CANCELLED && again) this.answered(ask, asked, false);
+      if (change !== this.changes) return;
+      if (trouble === CANCELLED) this.submit(ask, change); // by a ranking of the heads
       else this.settle(() => Object.assign(this, { busy: false, trouble }));
     };
     this.put(this.whole(ask)).then((answer) => {
-      if (asked !== this.asked) return;
+      if (change !== this.changes) return;
       const large = answer.parts.find(({ rows, columns }) => rows.length * columns.length > MOST);
       if (large) {
         fail(`a matrix of ${large.rows.length} rows and ${large.columns.length} columns is too large to draw; give a shorter text`);

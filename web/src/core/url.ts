@@ -2,7 +2,7 @@
 // the state in which the page opens is written.
 
 import type { Part } from "../data.ts";
-import { asked } from "./asked.ts";
+import { question } from "./question.ts";
 import { MEAN, type State, type Store } from "./store.ts";
 
 const layerName = (part: Part, at: number): string => (at === MEAN ? "mean" : String(part.layers[at].number ?? at));
@@ -23,7 +23,8 @@ export function toHash(state: State, first: State, parts: Part[]): string {
   if (state.fixed !== first.fixed) found.set("scale", state.fixed ? "fixed" : "fitted");
   if (state.hide !== first.hide) found.set("special", state.hide ? "hidden" : "shown");
   if (state.step !== first.step) found.set("step", String(state.step + 1));
-  if (Object.keys(state.ask).length) found.set("ask", JSON.stringify(state.ask));
+  const ask = JSON.stringify(state.ask);
+  if (ask !== JSON.stringify(first.ask)) found.set("ask", ask);
   for (const [name, value] of Object.entries(state.more)) found.set(name, value);
   return found.toString();
 }
@@ -52,7 +53,7 @@ export function fromHash(hash: string, first: State, parts: Part[]): State {
   if (given.has("special")) state.hide = given.get("special") === "hidden";
   const step = Number(given.get("step"));
   if (Number.isInteger(step) && step > 0) state.step = step - 1;
-  state.ask = asked(given.get("ask") ?? "{}");
+  state.ask = question(given.get("ask") ?? "") ?? first.ask;
   for (const [name, value] of given) if (!known.includes(name)) state.more[name] = value;
   return state;
 }

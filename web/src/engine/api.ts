@@ -41,14 +41,15 @@ export interface HeadName {
 
 /**
  * A change of the weights of one head at every read: off makes them 0; uniform gives each visible key the same; one-hot
- * gives all to the strongest key (the first of equals), or to `key`; row gives explicit weights to one query. Nothing is
- * normalised afterwards, and masked keys stay 0.
+ * gives all to the strongest key (the first of equals), or to `key`; row gives explicit weights to one query or to all.
+ * Nothing is normalised afterwards, and masked keys stay 0: a query that may not look at `key` reads nothing. It is the
+ * definition of regard/verbs/head_changes.py.
  */
 export interface HeadChange extends HeadName {
   kind: "off" | "uniform" | "one-hot" | "row";
   /** one-hot: the key, instead of the strongest. */
   key?: number;
-  /** row: the query, and its weights. */
+  /** row: the query (absent: all of them), and its weights. */
   row?: number;
   weights?: number[];
 }
@@ -147,7 +148,7 @@ export interface Damage extends HeadName {
   changed: boolean;
 }
 
-/** Messages to the worker. A new `ask` or `rank` cancels the one before. */
+/** Messages to the worker: the client sends one when the one before has its answer, or is cancelled (client.ts). */
 export type ToWorker =
   | { type: "load"; model: import("../data.ts").LiveModel; weights: ArrayBuffer }
   | { type: "ask"; number: number; ask: Ask }

@@ -27,7 +27,10 @@ export function startEngine(model: LiveModel, weights: string, script: string): 
   };
 }
 
-/** One question runs and one waits; a new one takes the place of that which waits, and ends that which runs too long. */
+/**
+ * One question runs and one waits; a new one takes the place of that which waits, and ends that which runs too long. A
+ * ranking ends no question: it waits for the answer.
+ */
 class Client {
   private worker: Worker | null = null;
   private running: Question | null = null;
@@ -49,7 +52,7 @@ class Client {
       const { running } = this;
       if (!running) this.next();
       else if (running.send.type === "rank") this.overtake(false); // the worker stops it between two heads
-      else this.schedule(running.started + PATIENCE - performance.now(), () => this.overtake(true));
+      else if (question.send.type === "ask") this.schedule(running.started + PATIENCE - performance.now(), () => this.overtake(true));
     });
   }
 

@@ -68,7 +68,7 @@ function decided(machine: Machine, ask: Ask, answer: Answer, original: Outcome |
 function labelled(machine: Machine, answer: Answer, original: Outcome | null): Outcome {
   const given = answer.tokens.map(({ id }) => id).sort((a, b) => a - b), all = [...answer.candidates[0]].sort((a, b) => a.id - b.id);
   const first = original ? original.ids : given;
-  const tokens = all.map((one) => ({ ...one, score: first.includes(one.id) ? one.score : Math.log(1 - Math.exp(one.score)) }));
+  const tokens = all.map((one) => ({ ...one, score: first.includes(one.id) ? one.score : Math.log(-Math.expm1(one.score)) }));
   return { text: given.map((id) => machine.live.names[id]).join(" | "), ids: given, tokens };
 }
 

@@ -184,6 +184,9 @@ export function erf(x: number): number {
 
 export const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
 
+/** The logarithm of sigmoid(x), exact also where that is almost 1. */
+export const logSigmoid = (x: number): number => Math.min(x, 0) - Math.log1p(Math.exp(-Math.abs(x)));
+
 /** The activations of regard.layers.transformer.ACTIVATIONS, by name. */
 export const ACTIVATIONS: Record<string, (x: number) => number> = {
   relu: (x) => Math.max(0, x),

@@ -2,7 +2,7 @@
 
 import type { Answer, Token } from "./api.ts";
 import type { LiveModel } from "../data.ts";
-import { largest, logSoftmax, row, sigmoid } from "./math.ts";
+import { largest, logSigmoid, logSoftmax, row, sigmoid } from "./math.ts";
 import type { Matrix } from "./model.ts";
 import { visible } from "./text.ts";
 import type { Tokenizer } from "./tokenizers.ts";
@@ -40,8 +40,8 @@ function classes(names: string[], rows: Float32Array[], top: number, whole: bool
 
 /** The labels that are likely enough, the likeliest first; all of them as candidates. */
 function labels({ names, threshold }: LiveModel, logits: Float32Array): Predicted {
-  const chances = logits.map(sigmoid), order = largest(chances, chances.length);
-  const all = order.map((id): Token => ({ id, piece: names[id], text: names[id], score: Math.log(chances[id]) }));
+  const chances = logits.map(sigmoid), order = largest(logits, logits.length);
+  const all = order.map((id): Token => ({ id, piece: names[id], text: names[id], score: logSigmoid(logits[id]) }));
   const tokens = all.filter(({ id }) => chances[id] >= threshold);
   return { text: tokens.map(({ text }) => text).join(", "), tokens, score: sum(tokens), candidates: [all] };
 }

@@ -60,12 +60,15 @@ function change({ kind, key, row, weights: given }: HeadChange, query: number, w
   if (kind === "off") weights.fill(0);
   else if (kind === "uniform") weights.fill(seen ? 1 / seen : 0);
   else if (kind === "row") {
-    if (row === query) weights.forEach((_, j) => (weights[j] = given?.[j] ?? 0));
+    if (row === undefined || row === query) weights.forEach((_, j) => (weights[j] = given?.[j] ?? 0));
+  } else if (key !== undefined) {
+    weights.fill(0);
+    if (key < weights.length) weights[key] = 1; // a step may come before the key is there
   } else if (seen) {
     let best = -1;
     weights.forEach((one, j) => {
       if (visible[j] && (best < 0 || one > weights[best])) best = j;
     });
-    weights.fill(0)[key !== undefined && visible[key] ? key : best] = 1;
+    weights.fill(0)[best] = 1;
   }
 }

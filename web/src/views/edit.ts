@@ -183,7 +183,7 @@ class Edit {
   }
 
   private undo(): void {
-    this.context.store.set({ ask: {} });
+    this.context.session.reset();
     this.boxes[0].input.focus();
   }
 
@@ -196,7 +196,7 @@ class Edit {
     const { session } = this.context, answer = session.answer ?? session.original;
     for (const box of this.boxes) box.update(state);
     this.root.setAttribute("aria-busy", String(session.busy));
-    const original = Object.keys(state.ask).length === 0;
+    const original = session.asMade;
     this.back.setAttribute("aria-disabled", String(original));
     this.less.setAttribute("aria-disabled", String(state.ask.limit === undefined));
     this.trouble.hidden = !session.trouble;

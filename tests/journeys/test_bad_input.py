@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from user import User
 
 from regard import look, translate
 from regard.cli import main
 from regard.verbs import Loaded, living
-from user import User
 
 DATE = "3 février 2021"
 ODD = {
@@ -72,8 +72,7 @@ def test_ten_thousand_letters(page_of: Pages, used: Users) -> None:
     assert len(LONG) == 10_000
     user = used(page_of("dates", DATE))
     user.page.fill(".edit-view input", LONG)
-    ended = "() => !document.querySelector('.edit-view .notes').hidden || !document.querySelector('.edit-view .trouble').hidden"
-    user.page.wait_for_function(ended)
+    user.page.wait_for_selector(".edit-view :is(.notes, .trouble):visible")
     assert user.fits
     user.page.fill(".edit-view input", "1/2/1999")  # the page still answers
     user.page.wait_for_function("() => /^(19|20)99-/.test(document.querySelector('.edit-view output').textContent)")
@@ -208,7 +207,6 @@ def test_a_garbage_address_opens_the_page(run: str, page_of: Pages, used: Users)
         user.page.wait_for_selector(".matrix [role=gridcell]")
         for panel in ("off", "cell", "masks"):
             user.page.click(f"[role=tab][data-view={panel}]")
-        settled = "() => document.querySelector('.edit-view output').textContent || !document.querySelector('.edit-view .trouble').hidden"
-        user.page.wait_for_function(settled)
+        user.page.wait_for_selector(".edit-view :is(output:not(:empty), .trouble:not([hidden]))")
         check_no_markup(user.page)
     assert re.search(r"\d|\w", user.page.text_content("h2 .label"))

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from user import User
 
 from regard.shipped import SHIPPED
-from user import User
 
 SENTENCE, TARGET = "the dog sees a house .", "der Hund sieht ein Haus ."
 PAGES = {
@@ -24,7 +24,7 @@ PAGES = {
 NOT_SHIPPED = {"stories", "blanks"} - SHIPPED.keys()
 SERIOUS = """async () => (await axe.run()).violations
     .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 200)} ${failureSummary}`))"""
+    .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary: why }) => `${id}: ${html.slice(0, 200)} ${why}`))"""
 QUIET = "() => document.querySelector('[aria-busy=true]') === null"
 
 

@@ -33,7 +33,7 @@ QUIET = "() => document.querySelector('[aria-busy=true]') === null"
 def test_nothing_keeps_people_from_using_a_view(
     name: str, scheme: str, width: int, page_of: Callable[..., str], used: Callable[..., User], axe: str, tagger: str
 ) -> None:
-    page: Any = used(page_of(*PAGES[name]), width=width, scheme=scheme).page
+    page: Any = used(page_of(*PAGES[name]), width=width, scheme=scheme, still=True).page
     page.evaluate(axe)
     tabs = page.locator("[role=tab]:visible")
     seen = []

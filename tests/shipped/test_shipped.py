@@ -1,6 +1,7 @@
 """The models that come with regard: they load by name, they answer, and they are what was measured."""
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from regard import UserError, load, look, translate
+from regard import UserError, caption, fill, generate, load, look, translate
 from regard.cli import main
 from regard.data.french import FIGURE, French
+from regard.data.scenes import Scenes
+from regard.data.stories import BOYS, GIRLS
 from regard.file_io import load_tensors
 from regard.shipped import HERE, SHIPPED, run_named
 from regard.stored import WEIGHTS, given_tokenizer
@@ -168,3 +171,31 @@ def test_the_wheel_has_the_models(tmp_path: Path) -> None:
     for name, file in there.items():
         assert packed[name] == file.read_bytes(), name
     assert sum(map(len, packed.values())) <= MOST_BYTES
+
+
+def test_a_story_goes_on_with_its_own_people_and_things() -> None:
+    """The thing is where it was put, and the names are those of the story."""
+    told = "Nora found a red ball in the forest. She put it in the box in the attic and went to the castle."
+    (found,) = generate(load("stories"), [f'{told} Tom asked Nora, "Where is the ball?"'])
+    assert "in the box" in found.text
+    assert re.search(r"Tom opened the box and took the \w+ ball\.", found.text)  # it forgets colours
+    assert {name for name in (*GIRLS, *BOYS) if name in found.text} == {"Nora", "Tom"}
+
+
+def test_blanks_are_filled_from_the_story() -> None:
+    """What the blank says is said elsewhere in the story: a colour, a name, a pronoun."""
+    told = "Nora had a blue kite, and Tom had some red shoes. On Monday, they met in the park."
+    texts = {
+        f'{told} "I like your shoes," said Nora. "Do you want my [MASK]?"': "kite",
+        f'{told} "I like your shoes," said [MASK]. "Do you want my kite?"': "Nora",
+        "It was the birthday of Tom, and Nora wanted to give [MASK] a present.": "him",
+    }
+    found = fill(load("blanks"), list(texts))
+    assert [one.masks[0][0].text.strip() for one in found] == list(texts.values())
+
+
+def test_a_drawn_scene() -> None:
+    model, scenes = load("scenes"), Scenes(train=1, valid=1, test=60).load().test
+    found = caption(model, [scene.image for scene in scenes])
+    assert sum(one.text == scene.target for one, scene in zip(found, scenes)) >= 54
+    assert evaluate(model, scenes, ("pointing",)).values["pointing"] > 0.9

@@ -194,6 +194,7 @@ def test_states_of_both_directions_are_joined(made: Callable[..., Loaded]) -> No
 
 def test_look_shows_each_direction_in_its_order(made: Callable[..., Loaded]) -> None:
     view = look(made("gpt", "both"), "the grey sea")
+    assert "does not compute: the engine of a page has no directions" in view.html()  # it would compute one of the two
     assert [layer.part for layer in view.layers] == ["decoder", "decoder backward"]
     assert [layer.name.partition(".")[0] for layer in view.layers] == ["onward", "returning"]
     assert [list(layer.rows or ()) for layer in view.layers] == [

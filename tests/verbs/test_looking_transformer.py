@@ -130,6 +130,7 @@ def test_unknown_characters_are_shown_as_themselves() -> None:
     assert [frame.token for frame in seen.frames or ()] == ["z", "é", "<eos>"]
     assert "é" in [piece for piece, _, _ in (seen.frames or ())[1].top]
     assert list(look(speaker(), "aé").columns) == ["<bos>", "a", Unknown("é")]
+    assert list(look(speaker(), "  aé\n").columns) == ["<bos>", "a", Unknown("é")]  # the model reads no space around it
     assert list(look(reader(), "é[MASK]a").columns)[1:3] == ["é", "[MASK]"]
 
 

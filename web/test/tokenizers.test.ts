@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { width } from "../src/engine/text.ts";
 import { Tokenizer } from "../src/engine/tokenizers.ts";
 import type { TokenizerData } from "../src/data.ts";
 
@@ -51,4 +52,8 @@ test("a backward tokenizer has the last token first", () => {
   assert.deepEqual(back.encode("a b").ids, [5, 4]);
   assert.equal(back.decode([5, 4]), "a b");
   assert.deepEqual(back.parts([5, 4]), [" b", "a"]);
+});
+
+test("letters that are joined to one are as wide as one", () => {
+  assert.deepEqual(["ab", "犬", "👩‍👩‍👧", "é", "", "a👩‍👩‍👧b"].map(width), [2, 2, 2, 1, 0, 4]);
 });

@@ -48,12 +48,18 @@ def bigram() -> Recipe:
 
 
 # By the name of the model: the settings of `stories` that follow from it.
-SMALL_STACK = ("model.width=64", "model.heads=4", "model.layers=4", "model.inner=256", "model.context=128")
+SMALL_STACK = ("model.width=64", "model.heads=2", "model.layers=4", "model.inner=256", "model.context=128")
 STORIES: dict[str, tuple[str, ...]] = {
     "gpt": (*SMALL_STACK, "model.dropout=0"),
     "bert": (
         *(*SMALL_STACK, "model.dropout=0", "model.attention_dropout=0", "model.segments=0", "model.neighbours=true"),
-        *("objective=masked", "metrics=perplexity,filled", "plan.steps=2000"),
+        *(
+            "objective=masked",
+            "objective.part=0.4",
+            "metrics=perplexity,filled",
+            "model.norm_place=pre",
+            "plan.steps=2800",
+        ),
     ),
 }
 
@@ -68,9 +74,9 @@ def stories() -> Recipe:
         name="stories",
         title="a small GPT of short made stories",
         data=Stories(),
-        model=GptConfig(width=64, heads=4, layers=4, inner=256, context=128, dropout=0.0),
+        model=GptConfig(width=64, heads=2, layers=4, inner=256, context=128, dropout=0.0),
         objective=TeacherForcing(),
-        plan=Plan(steps=1500, batch_tokens=4096, rate=2e-3, schedule="linear", warmup=100, evaluate=500),
+        plan=Plan(steps=3500, batch_tokens=2048, rate=4e-3, schedule="linear", warmup=100, evaluate=500),
         metrics=("perplexity",),
     )
 

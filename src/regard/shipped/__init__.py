@@ -29,6 +29,11 @@ SHIPPED = {
         "French to English, sentences of a grammar",
         'regard look french "L\'accord sur la zone économique européenne a été signé en août 1992 ."',
     ),
+    "stories": ShippedModel("continues short stories", 'regard generate stories "Anna found a red ball in the park."'),
+    "blanks": ShippedModel(
+        "fills in words of short stories",
+        'regard fill blanks "Anna had a blue kite, and Tom had some red shoes. Now Tom had the [MASK] kite."',
+    ),
     "scenes": ShippedModel(
         "captions of drawn scenes", "regard caption scenes --extremes 4 --split valid -o captions.html"
     ),

@@ -310,7 +310,7 @@ def reading_axes(model: Loaded, tokens: list[int], *texts: str) -> dict[str, Axe
 def named_pieces(tokenizer: Tokenizer, tokens: list[int], *texts: str) -> list[str]:
     """The piece of each token; of an unknown token, the part of the texts that it stands for."""
     special = tokenizer.special_tokens
-    unknown = iter([part for text in texts if text for part in tokenizer.unknown(text)])
+    unknown = iter([part for text in texts if text for part in tokenizer.unknown(text.strip())])  # as `read` encodes it
     added = {special.pad, special.bos, special.eos, special.prefix, special.suffix, *special.separator}
 
     def named(token: int, piece: str) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import Tokenizer
 from regard.models import reads_whole
 from regard.models.parts import parts
+from regard.recording import pause_recording
 from regard.render.view_data import CHAINS, NO_ATTENTION, caption
 from regard.verbs.forced import batch_of, joined_rows
 from regard.verbs.loaded import Loaded
@@ -89,7 +92,9 @@ def live_model(model: Loaded, texts: Sequence[str | tuple[str, ...]] = ()) -> Li
         return Still(why)
     tensors = _tensors(model)
     exact = 4 * sum(tensor.numel() for tensor in tensors.values()) <= MOST_EXACT
-    difference = None if exact else _difference(model, tensors, [_batch(model, text) for text in texts])
+    difference = None if exact else _difference(model, texts)
+    if difference is not None and not isfinite(difference):
+        return Still("some of its weights are too large for float16")
     index, weights = _packed(tensors, np.dtype("<f4" if exact else "<f2"))
     data = {
         "family": body.pop("kind"),
@@ -182,17 +187,18 @@ def _batch(model: Loaded, text: str | tuple[str, ...]) -> Batch:
 
 
 @torch.no_grad()
-def _difference(model: Loaded, tensors: Mapping[str, Tensor], batches: Sequence[Batch]) -> float:
-    """The largest difference of log-probabilities between float32 and float16 weights on these batches."""
-    exact, kept = _outputs(model, batches), [tensor.clone() for tensor in tensors.values()]
-    try:
-        for tensor in tensors.values():
+def _difference(model: Loaded, texts: Sequence[str | tuple[str, ...]]) -> float:
+    """The largest difference of log-probabilities between float32 and float16 weights on these texts.
+
+    Another thread may use the model: it is copied, and the weights of the copy are rounded.
+    """
+    with pause_recording(model.module):
+        batches = [_batch(model, text) for text in texts]
+        rounded = replace(model, module=deepcopy(model.module))
+        for tensor in _tensors(rounded).values():
             tensor.copy_(tensor.half())
-        rounded = _outputs(model, batches)
-    finally:
-        for tensor, one in zip(tensors.values(), kept):
-            tensor.copy_(one)
-    return max((float((one - other).abs().max()) for one, other in zip(exact, rounded)), default=0.0)
+        pairs = zip(_outputs(model, batches), _outputs(rounded, batches))
+        return max((float((one - other).abs().max()) for one, other in pairs), default=0.0)
 
 
 def _outputs(model: Loaded, batches: Sequence[Batch]) -> list[Tensor]:

@@ -195,8 +195,7 @@ def _both_directions(model: Loaded, text: str, part: str | None, layer: int | No
         *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
         *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
     ]
-    answer = predicted(model, text)
-    return replace(ahead, layers=layers, about=model.about, answer=answer, origin=Origin(model.name, [text]))
+    return _of_model(model, replace(ahead, layers=layers), text, None)
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

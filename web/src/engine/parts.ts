@@ -14,7 +14,7 @@ export interface Axis {
 /** The parts, the first one first: attention to a source, if there is any. */
 export function partsOf(live: LiveModel, reads: Map<string, Map<number, Read[]>>, axes: Record<string, Axes<Axis>>, steps: number): Part[] {
   const names = [...reads.keys()].sort((a, b) => Number(b === "cross") - Number(a === "cross"));
-  if (!names.length) return steps ? [withoutAttention(live, axes, steps)] : [];
+  if (!names.length) return [withoutAttention(live, axes, steps)];
   return names.map((name) => {
     const layers = [...reads.get(name)!].sort(([a], [b]) => a - b), part = { ...framed(live, name, axes[name], steps) };
     part.layers = layers.map(([number, own]) => layerOf(name, layers.length > 1 ? number : null, own, axes[name], part.steps));
@@ -41,7 +41,7 @@ function framed(live: LiveModel, name: string, axes: Axes<Axis>, frames: number)
   };
 }
 
-/** A model without attention has steps all the same. */
+/** A model without attention has rows, columns and steps all the same. */
 function withoutAttention(live: LiveModel, axes: Record<string, Axes<Axis>>, steps: number): Part {
   const own = axes.cross ?? axes.decoder, part = framed(live, "", own, steps);
   const weights = new Float32Array(own.rows.pieces.length * own.columns.pieces.length);

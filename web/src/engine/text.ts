@@ -57,9 +57,10 @@ export function labels(pieces: string[]): string[] {
   return shown;
 }
 
-/** The width of a text in letters: that of CJK and emoji is two. */
+/** The width of a text in letters: that of CJK and emoji is two, also of several that are joined to one. */
 export function width(text: string): number {
-  return Array.from(text).reduce((sum, one) => sum + (NO_WIDTH.test(one) ? 0 : WIDE.test(one) ? 2 : 1), 0);
+  const letters = (shown: string): number => Array.from(shown).reduce((sum, one) => sum + (NO_WIDTH.test(one) ? 0 : WIDE.test(one) ? 2 : 1), 0);
+  return graphemes(text).reduce((sum, one) => sum + (one.includes("\u200d") ? Math.min(2, letters(one)) : letters(one)), 0);
 }
 
 /** A text whose invisible directions are written as escapes, such as \u202e. */

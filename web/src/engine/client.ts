@@ -67,8 +67,13 @@ class Client {
     clearTimeout(this.timer);
     [this.running, this.waiting] = [this.waiting, null];
     if (!this.running) return;
-    this.worker ??= this.start();
     this.running.started = performance.now();
+    try {
+      this.worker ??= this.start();
+    } catch {
+      this.fail(); // this browser, or a policy, has no workers
+      return;
+    }
     this.worker.postMessage(this.running.send);
     this.limit();
   }
@@ -97,12 +102,14 @@ class Client {
   private start(): Worker {
     const worker = new Worker(this.url);
     worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.receive(data);
-    worker.onerror = () => {
-      this.end();
-      this.receive({ type: "error", number: this.running?.number ?? 0, message: "this browser could not run the model of the page" });
-    };
+    worker.onerror = () => this.fail();
     worker.postMessage({ type: "load", model: this.model, weights: this.weights } satisfies ToWorker);
     return worker;
+  }
+
+  private fail(): void {
+    this.end();
+    this.receive({ type: "error", number: this.running?.number ?? 0, message: "this browser could not run the model, so the page stays as it was made" });
   }
 
   private end(): void {

@@ -108,7 +108,7 @@ export const steps: View = {
   available: stepped,
   mount(root, context) {
     const heading = (): HTMLElement => make("h2");
-    const list = make("ol", { class: "bars" }), { element, body } = table();
+    const list = make("ol", { class: "bars", tabindex: 0, "aria-label": "The weights of this step" }), { element, body } = table();
     const panel = (shows: Shows, content: HTMLElement): HTMLElement => make("section", { "data-stage": shows }, heading(), content);
     const panels: Record<Shows, HTMLElement> = {
       before: panel("before", make("div")), state: panel("state", make("div")), weights: panel("weights", list),

@@ -24,7 +24,8 @@ from regard.data.detokenize import ConcatDetokenizer
 from regard.data.fields import LabelField
 from regard.data.joined import inputs_of
 from regard.data.tokenizers import KINDS as OUR_KINDS
-from regard.data.tokenizers import Tokenizer
+from regard.data.tokenizers import WORDS, Tokenizer
+from regard.data.word_pieces import PieceText
 from regard.models import reads_whole
 from regard.models.parts import parts
 from regard.recording import pause_recording
@@ -147,6 +148,9 @@ def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | No
             return f"{has} public tokenizer ({tokenizer.kind})"
         if tokenizer.special_tokens.sentinels:
             return f"{has} tokens of hidden spans"
+    split = [each for each in model.fields.values() if isinstance(each, PieceText) and each.tokenizer.kind not in WORDS]
+    if model.task.head == "tag" and split:
+        return f"{has} tags of words that are read in pieces ({split[0].tokenizer.kind})"
     return ""
 
 

@@ -77,8 +77,9 @@ def _with_origin(seen: AttentionView, model: Loaded, pair: IdPair) -> AttentionV
     tokenizers = [each for each in (model.source_tokenizer, model.target_tokenizer) if each]
     read = pair[2 - len(tokenizers) :]
     texts = [tokenizer.decode(ids) for tokenizer, ids in zip(tokenizers, read)]
-    if any(tokenizer.encode(text) != ids for tokenizer, text, ids in zip(tokenizers, texts, read)):
-        return seen
+    for tokenizer, text, ids in zip(tokenizers, texts, read):
+        if tokenizer.special_tokens.unk in ids or tokenizer.encode(text) != ids:
+            return seen
     return _of_model(model, seen, texts[0], texts[1] if texts[1:] else None)
 
 

@@ -20,11 +20,18 @@ export const CANCELLED = "cancelled";
 
 /** The engine of the model of a page, given the weights in base 64 and the script of the worker. */
 export function startEngine(model: LiveModel, weights: string, script: string): Engine {
-  const client = new Client(script, model, Uint8Array.from(atob(weights), (one) => one.charCodeAt(0)).buffer);
+  const client = new Client(script, model, bytesOf(weights));
   return {
     ask: (ask) => client.put((number) => ({ type: "ask", number, ask })) as Promise<Answer>,
     rank: (ask, kind, progress) => client.put((number) => ({ type: "rank", number, ask, kind }), progress) as Promise<Damage[]>,
   };
+}
+
+/** Eight megabytes take 35 ms, and a second with Uint8Array.from. */
+function bytesOf(base64: string): ArrayBuffer {
+  const text = atob(base64), found = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) found[at] = text.charCodeAt(at);
+  return found.buffer;
 }
 
 /**

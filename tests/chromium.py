@@ -30,8 +30,8 @@ def browser() -> Iterator[Any]:
 def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """Opens the text of a page. A script error, or a request for anything but the file, fails the test at its end.
 
-    `still`: without motion, as a reader may wish; `address` is what follows the "#"; `before` is a script that runs before those of the page; `said` are messages of
-    the console that are expected.
+    `still`: without motion, as a reader may wish; `address` is what follows the "#"; `before` is a script that runs
+    before those of the page; `said` is a part of messages of the console that are expected.
     """
     contexts, errors, requests, expected = [], list[str](), list[str](), list[str]()
 

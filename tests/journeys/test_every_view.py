@@ -13,8 +13,8 @@ PAGES = {
     "dates": ("dates", "3 février 2021"),
     "dates-plain": ("dates-plain", "3 février 2021"),
     "french": ("french", "L'accord a été signé en août 1992 ."),
-    "stories": ("stories", "One day a dog"),
-    "blanks": ("blanks", "One day a dog"),
+    "stories": ("stories", "Anna found a red ball in the park."),
+    "blanks": ("blanks", "Anna had a blue kite, and Tom had a red [MASK]."),
     "translator": ("runs/transformer", SENTENCE, "--target", TARGET),
     "language": ("runs/gpt", SENTENCE),
     "masked": ("runs/bert", "the [MASK] sees a house ."),
@@ -43,6 +43,8 @@ def test_nothing_keeps_people_from_using_a_view(
         if view == "off" and page.locator("[data-kind=off]").get_attribute("aria-disabled") != "true":
             page.locator("[data-kind=off]").click()
             page.wait_for_selector(".deltas tbody tr")
+        if view == "next":
+            page.wait_for_selector(".next-view tr.best")
         if view == "cell":
             page.wait_for_selector(".lines-of li, .cell-view .quiet:not(:empty)")
         page.wait_for_function(QUIET)

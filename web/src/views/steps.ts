@@ -98,7 +98,7 @@ function table(): { element: HTMLElement; body: HTMLElement } {
   const body = make("tbody"), unseen = (text: string): HTMLElement => make("th", {}, make("span", { class: "unseen" }, text));
   const names = ["token", "logit", "probability"].map((name) => make("th", { scope: "col" }, name));
   const head = make("thead", {}, make("tr", {}, ...names, unseen("bar"), unseen("verdict")));
-  return { element: make("div", { class: "scroll" }, make("table", { class: "ranking" }, head, body)), body };
+  return { element: make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The likeliest tokens" }, make("table", { class: "ranking" }, head, body)), body };
 }
 
 export const steps: View = {

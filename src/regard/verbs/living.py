@@ -116,6 +116,11 @@ def live_model(model: Loaded, texts: Sequence[str | tuple[str, ...]] = ()) -> Li
     return LiveModel(data, weights, difference)
 
 
+def computes(model: Loaded) -> bool:
+    """Whether a page can compute this model."""
+    return not _reason(model, *_settings(model))
+
+
 def _settings(model: Loaded) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The settings of the model, or of the body and of the head above it, whose settings depend on the body."""
     config: Any = model.module.config

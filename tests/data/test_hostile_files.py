@@ -118,6 +118,41 @@ def test_a_tokenizer_at_which_its_library_panics(tmp_path: Path) -> None:
         Tokenizer.load(path)
 
 
+@pytest.mark.parametrize(
+    "option", [{"dropout": 0.9}, {"ignore_merges": True}, {"end_of_word_suffix": "</w>"}, {"unk_token": None}]
+)
+def test_a_saved_vocabulary_with_options_that_change_ids(tmp_path: Path, option: dict[str, Any]) -> None:
+    """With dropout, the same text has other ids each time; a page knows none of these options."""
+    path = tmp_path / "tokenizer.json"
+    train_tokenizer("bpe", ["ab ba abc"], 20).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"].update(option)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match="it splits text in another way"):
+        Tokenizer.load(path)
+
+
+def test_a_saved_vocabulary_that_cuts_texts_reads_them_whole(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    given = train_tokenizer("word", ["ab ba abc"], 20)
+    given.save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["truncation"] = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert Tokenizer.load(path).encode("ab abc") == given.encode("ab abc")
+
+
+def test_a_saved_vocabulary_with_one_id_twice(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    train_tokenizer("word", ["ab ba abc"], 20).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["vocab"]["ab"] = content["model"]["vocab"]["ba"] = 4
+    content["model"]["vocab"]["abc"] = 6
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match="two of its tokens have the same id"):
+        Tokenizer.load(path)
+
+
 @pytest.mark.parametrize("vocab", [{"a": 0, "b": 10**12}, {"a": -1}])
 def test_ids_far_beyond_a_vocabulary(vocab: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="the ids of its"):

@@ -428,6 +428,10 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     names = sorted(vocab, key=vocab.__getitem__)
     if vocab[names[-1]] != len(names) - 1:  # first: the library has a place for every id up to the last in its JSON
         raise ValueError(f"it has {len(names):,} tokens, but ids up to {vocab[names[-1]]:,}")
+    if len(set(vocab.values())) < len(names):
+        raise ValueError("two of its tokens have the same id")
+    inner.no_truncation()
+    inner.no_padding()
     pipeline, added = _pipeline(inner), list(inner.get_added_tokens_decoder())
     kind = next((kind for kind in KINDS if _pipeline(_untrained(kind)) == pipeline), None)
     if kind is None:
@@ -508,10 +512,11 @@ def _untrained(kind: str) -> rust.Tokenizer:
     return inner
 
 
-def _pipeline(inner: rust.Tokenizer) -> tuple[object, ...]:
-    """The parts of a tokenizer that training does not change: model type, normalizer, pre-tokenizer."""
-    state = json.loads(inner.to_str())
-    return state["model"]["type"], state["normalizer"], state["pre_tokenizer"]
+def _pipeline(inner: rust.Tokenizer) -> dict[str, Any]:
+    """What training does not change, of all that decides on ids: normalizer, pre-tokenizer, options of the model."""
+    state: dict[str, Any] = json.loads(inner.to_str())
+    options = {name: value for name, value in state["model"].items() if name not in ("vocab", "merges")}
+    return {"normalizer": state["normalizer"], "pre_tokenizer": state["pre_tokenizer"], "model": options}
 
 
 def _special_names(kind: str) -> tuple[str, ...]:

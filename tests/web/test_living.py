@@ -59,7 +59,7 @@ def test_a_page_says_why_it_stays_still(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_page_has_the_weights_once_and_no_path() -> None:
-    model = language(tied=True)
+    model = language(tied=True, embedding="/home/me/vectors.txt")
     found = live(model)
     assert len(found.weights) == 4 * sum(parameter.numel() for parameter in model.module.parameters())
     place = found.data["tensors"]["embedding.weight"]
@@ -67,6 +67,7 @@ def test_a_page_has_the_weights_once_and_no_path() -> None:
     weight = model.module.get_parameter("embedding.weight").detach()
     assert np.array_equal(stored.reshape(place["shape"]), weight.numpy())
     assert str(Path.home()) not in json.dumps(found.data)
+    assert "vectors.txt" not in json.dumps(found.data)
     assert found.about == f"{model.parameter_count:,} parameters in float32, 0.0 MB"
 
 

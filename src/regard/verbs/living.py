@@ -124,10 +124,13 @@ def computes(model: Loaded) -> bool:
 def _settings(model: Loaded) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The settings of the model, or of the body and of the head above it, whose settings depend on the body."""
     config: Any = model.module.config
-    body = to_json(config, model.kinds)
-    if body["kind"] != "headed":
-        return body, None
-    return body["body"], to_json(config.head.for_body(config.body), model.kinds)
+    whole = to_json(config, model.kinds)
+    if whole["kind"] == "headed":
+        body, head = whole["body"], to_json(config.head.for_body(config.body), model.kinds)
+    else:
+        body, head = whole, None
+    body.pop("embedding", None)  # the path of a file, from which training started
+    return body, head
 
 
 def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | None) -> str:

@@ -17,11 +17,15 @@ import type { Engine } from "./engine/api.ts";
 import { VIEWS } from "./views/index.ts";
 import type { Context, View } from "./views/view.ts";
 
-/** A figure opens on one head: the strongest one of its first part. */
+/** A figure opens on one head: the one that is asked for, or the strongest one of the part and layer, or of the first part. */
 export function firstState(page: PageData): State {
-  const [layer, head] = strongest(page.parts[0]);
+  const opens = page.origin?.opens ?? {};
+  const part = Math.max(0, page.parts.findIndex(({ name }) => name === opens.part)), { layers } = page.parts[part];
+  const asked = layers.findIndex(({ number }, place) => (number ?? place) === opens.layer);
+  const [layer, strong] = asked < 0 ? strongest(page.parts[part]) : [asked, strongest({ ...page.parts[part], layers: [layers[asked]] })[1]];
+  const { heads } = layers[layer], head = opens.head === undefined ? strong : Math.max(0, heads.indexOf(opens.head));
   return {
-    view: "matrix", panel: "", part: 0, layer, heads: page.parts[0].layers[layer].heads.length > 1 ? [head] : [],
+    view: "matrix", panel: "", part, layer, heads: heads.length > 1 ? [head] : [],
     fixed: false, hide: false, step: 0, row: 0, column: 0, ask: asMade(page), more: {},
   };
 }

@@ -215,7 +215,9 @@ def test_a_classifier_and_a_tagger_say_what_python_says(
     user = used(page_of("runs/headed-bert", "the dog is good"), width=width)
     user.edit("a bad old house")
     (expected,) = classify(model_of("runs/headed-bert"), ["a bad old house"])
-    user.page.wait_for_function("() => document.querySelectorAll('.matrix thead th').length === 6")
+    columns = look(model_of("runs/headed-bert"), "a bad old house").layers[0].columns
+    has = "(count) => document.querySelectorAll('.matrix thead th').length === count"
+    user.page.wait_for_function(has, arg=len(columns))
     user.answered(expected.label)
     shown = re.search(r"probability ([\d.]+)", user.page.text_content(".edit-view .answer"))
     assert float(shown[1]) == pytest.approx(expected.probability, rel=6e-3)

@@ -225,7 +225,7 @@ def test_a_classifier_and_a_tagger_say_what_python_says(
     other = used(page_of(tagger, SENTENCE), width=width)
     (tagged,) = tag(model_of(tagger), [SENTENCE])
     other.page.wait_for_selector(".aligned li")
-    assert other.page.locator(".aligned small").all_text_contents() == tagged.tags
+    assert other.page.locator(".aligned small").all_text_contents() == list(tagged.tags)
     assert other.fits
 
 

@@ -37,7 +37,7 @@ test: install
 
 # The tests of one part of the package, in a minute: a folder in tests/, a file test_ROOM.py there, or both.
 IN_FOLDERS := $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py)))
-ROOMS := $(sort $(IN_FOLDERS) $(patsubst tests/test_%.py,%,$(wildcard tests/test_*.py)))
+ROOMS := $(sort $(filter-out journeys,$(IN_FOLDERS)) $(patsubst tests/test_%.py,%,$(wildcard tests/test_*.py)))
 ifneq ($(filter $(ROOM),$(ROOMS)),)
 quick: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(wildcard tests/$(ROOM) tests/test_$(ROOM).py)

@@ -72,6 +72,7 @@ MODELS: dict[str, Any] = {
     "class-electra": HeadedConfig(replace(BERT, embed=8, outputs=("replaced",)), ClassHeadConfig(labels=3)),
     "class-t5": HeadedConfig(T5, ClassHeadConfig(labels=3)),
     "class-pair": HeadedConfig(BERT, ClassHeadConfig(labels=3)),
+    "class-pair-one": HeadedConfig(replace(BERT, segments=1), ClassHeadConfig(labels=3)),
     "labels": HeadedConfig(BERT, LabelsHeadConfig(labels=3, pool="max", hidden="none")),
     "tag": HeadedConfig(BERT, TagHeadConfig(labels=3)),
     "tag-gpt": HeadedConfig(GPT, TagHeadConfig(labels=3)),
@@ -114,7 +115,7 @@ def loaded(name: str, config: Any, seed: int) -> Loaded:
 
 def kind_of(name: str, config: Any) -> str:
     if isinstance(config, HeadedConfig):
-        return name if name == "class-pair" else name.partition("-")[0]
+        return "class-pair" if name.startswith("class-pair") else name.partition("-")[0]
     return {GptConfig: "gpt", BertConfig: "masked", TransformerConfig: "transformer"}[type(config)]
 
 
@@ -247,7 +248,7 @@ def by_pytorch(model: Loaded, ask: dict[str, Any], answer: dict[str, Any]) -> Fo
     if model.joined_text is not None:
         (array,) = model.read_joined([(ask["text"], ask["second"])])
         assert array[:, 0].tolist() == tokens
-        segments = array[:, 1].tolist()
+        segments = array[:, 1].tolist() if module.config.segment_kinds > 1 else []
     functions = {path: one for change in ask.get("heads", ()) for path, one in changed(module, change).items()}
     with edit(module, functions), scored(module, ask.get("score")), masked(module, ask.get("masks"), len(tokens)):
         found = pytorch(module, source, tokens, segments)

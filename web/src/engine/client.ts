@@ -27,9 +27,18 @@ export function startEngine(model: LiveModel, weights: string, script: string): 
   };
 }
 
+/** Damaged text gives no bytes: then the worker says that the weights are not complete. */
+function decoded(base64: string): string {
+  try {
+    return atob(base64);
+  } catch {
+    return "";
+  }
+}
+
 /** Eight megabytes take 35 ms, and a second with Uint8Array.from. */
 function bytesOf(base64: string): ArrayBuffer {
-  const text = atob(base64), found = new Uint8Array(text.length);
+  const text = decoded(base64), found = new Uint8Array(text.length);
   for (let at = 0; at < text.length; at++) found[at] = text.charCodeAt(at);
   return found.buffer;
 }

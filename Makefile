@@ -65,7 +65,7 @@ journeys: install
 	$(BIN)/pip --python $(JOURNEYS)/venv/bin/python install -q --no-deps --no-index $(JOURNEYS)/*.whl
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	> "$$($(JOURNEYS)/venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/dependencies.pth"
-	OMP_NUM_THREADS=1 $(JOURNEYS)/venv/bin/python -m pytest -n 2 tests/journeys
+	OMP_NUM_THREADS=1 $(JOURNEYS)/venv/bin/python -m pytest -n 2 -m "slow or not slow" tests/journeys tests/web tests/browser
 
 # How many of 400 small random changes of the code a test notices: an hour or two on two cores.
 mutants: install

@@ -12,6 +12,8 @@ import pytest
 from regard import ablate, load, look
 from regard.verbs import look_ablated
 
+pytestmark = pytest.mark.slow  # `make journeys` runs it
+
 
 def test_a_page_of_changed_heads_opens_with_them_and_puts_them_back(
     opened: Any, translator: Callable[..., Path], tmp_path: Path

@@ -48,7 +48,7 @@ def test_nothing_keeps_people_from_using_a_view(
             page.locator("[data-kind=off]").click()
             page.wait_for_selector(".deltas tbody tr")
         if view == "next":
-            page.wait_for_selector(".next-view tr.best")
+            page.wait_for_selector(".next-view tbody tr:visible")
         if view == "cell":
             page.wait_for_selector(".lines-of li, .cell-view .quiet:not(:empty)")
         page.wait_for_function(QUIET)

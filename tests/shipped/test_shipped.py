@@ -119,6 +119,17 @@ def test_a_model_is_neither_resumed_nor_replaced(existing: str) -> None:
         Run(None, HERE / "dates", existing=existing)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("place", ["link", "link/x", "new"])
+def test_nothing_is_written_among_the_models(place: str, tmp_path: Path) -> None:
+    """Through a link of another name, into a model, or beside the models."""
+    (tmp_path / "link").symlink_to(HERE / "french")
+    (tmp_path / "new").symlink_to(HERE / "another")
+    with pytest.raises(
+        UserError, match=rf"a model that comes with regard.*from={'dates' if place == 'new' else 'french'}"
+    ):
+        Run(None, tmp_path / place, existing="overwrite")  # type: ignore[arg-type]
+
+
 def test_the_same_training_writes_the_same_bytes(tmp_path: Path) -> None:
     small = ("data.train=200", "data.valid=20", "data.test=20", "data.languages=en,fr", "plan.steps=4")
     for turn in ("one", "two"):

@@ -56,10 +56,13 @@ def no_such_run(path: Path) -> UserError:
 
 
 def check_not_shipped(out: Path) -> None:
-    """Refuse to write into a model that comes with regard."""
-    found = HERE / out.name
-    if out.name in SHIPPED and out.exists() and found.exists() and out.samefile(found):
-        raise UserError(
-            f"{out}: a model that comes with regard, which is not trained further or replaced; start from it with "
-            f"from={out.name}, and choose another --out."
-        )
+    """Refuse to write into a model that comes with regard, or beside the models, also through a symbolic link."""
+    try:
+        below = out.resolve().relative_to(HERE.resolve())
+    except ValueError:
+        return
+    name = below.parts[0] if below.parts and below.parts[0] in SHIPPED else "dates"
+    raise UserError(
+        f"{out}: a model that comes with regard, which is not trained further or replaced; start from it with "
+        f"from={name}, and choose another --out."
+    )

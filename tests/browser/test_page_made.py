@@ -27,7 +27,7 @@ def test_a_page_of_changed_heads_opens_with_them_and_puts_them_back(
     row = "[...document.querySelectorAll('.matrix tbody tr')].map((tr) => tr.querySelector('th').textContent)"
     assert page.evaluate(row) == [str(piece) for piece in view.rows]
     page.get_by_role("button", name="Command").click()
-    assert " abc --off cross:L0H0=uniform --beam 3 --part cross" in page.inner_text(".code")
+    assert " abc --off cross:L0H0=uniform --beam 3 -o look.html" in page.inner_text(".code")
 
     page.click(".chips button")
     page.wait_for_selector(".verdict.quiet")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regard import ablate, load, look
+from regard import ablate, load, look, translate
 from regard.verbs import look_ablated
 
 
@@ -39,3 +39,18 @@ def test_a_page_of_changed_heads_opens_with_them_and_puts_them_back(
     page.wait_for_selector(".verdict:not(.quiet)")
     assert page.locator(".chips button").count() == 1
     assert "ask=" not in page.url
+
+
+def test_a_cell_of_a_notebook_computes_and_is_as_tall_as_its_page(opened: Any, translator: Callable[..., Path]) -> None:
+    model = load(translator(decoder="bahdanau"), "cpu")
+    page = opened(f"<!doctype html><title>Notebook</title>{look(model, 'abc')._repr_html_()}<p>the next cell</p>")
+    frame = page.frame_locator("iframe[data-regard=page]")
+    frame.locator(".boxes .text").fill("cab")
+    (answer,) = translate(model, ["cab"])
+    frame.locator("output").filter(has_text=answer.text or "∅").wait_for(timeout=20_000)
+    assert page.locator("body > div > svg").is_hidden()
+    page.wait_for_function(
+        "() => ((f) => Math.abs(f.clientHeight - f.contentDocument.documentElement.offsetHeight) < 2)"
+        "(document.querySelector('iframe'))",
+        timeout=20_000,
+    )

@@ -55,7 +55,13 @@ def in_notebook(picture: Markup, page: Callable[[], str]) -> Markup:
         return static
     if len(html.encode()) > MOST_IN_CELL:
         return static
-    frame = {"srcdoc": html, "title": "Attention", "style": "width:100%;height:2px;border:0", "data-regard": "page"}
+    # a text, so that it is escaped: the page itself is Markup
+    frame = {
+        "srcdoc": str(html),
+        "title": "Attention",
+        "style": "width:100%;height:2px;border:0",
+        "data-regard": "page",
+    }
     return Markup(f"{static}{tag('iframe', frame, '')}")
 
 

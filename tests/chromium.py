@@ -30,8 +30,8 @@ def browser() -> Iterator[Any]:
 def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """Opens the text of a page. A script error, or a request for anything but the file, fails the test at its end.
 
-    `address` is what follows the "#"; `before` is a script that runs before those of the page; `said` are messages of
-    the console that are expected.
+    `still`: without motion, as a reader may wish; `address` is what follows the "#"; `before` is a script that runs
+    before those of the page; `said` is a part of messages of the console that are expected.
     """
     contexts, errors, requests, expected = [], list[str](), list[str](), list[str]()
 
@@ -41,6 +41,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
         height: int = 800,
         forced: bool = False,
         scheme: str = "light",
+        still: bool = False,
         address: str = "",
         before: str = "",
         said: str = "",
@@ -48,8 +49,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
         path = tmp_path / f"{len(contexts)}.html"
         path.write_text(html, encoding="utf-8")
         size = {"width": width, "height": height}
-        colours = {"color_scheme": scheme, "forced_colors": "active" if forced else "none"}
-        contexts.append(browser.new_context(viewport=size, **colours))
+        looks = {"color_scheme": scheme, "forced_colors": "active" if forced else "none"}
+        motion = "reduce" if still else "no-preference"
+        contexts.append(browser.new_context(viewport=size, reduced_motion=motion, **looks))
         contexts[-1].set_default_timeout(PATIENCE)
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))

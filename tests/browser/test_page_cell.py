@@ -22,6 +22,8 @@ from regard.verbs.filling import fill
 from regard.verbs.forced import token_logps
 from regard.verbs.search import translate
 
+pytestmark = pytest.mark.slow  # `make journeys` runs it
+
 TEXT = "abc cab"
 WIDE = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 24, "dropout": 0.0}
 

@@ -1,17 +1,22 @@
 """A page that was made of a model with changed heads opens in that state, and says how to make it again."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from regard import ablate, load, look, translate
 from regard.verbs import look_ablated
 
+pytestmark = pytest.mark.slow  # `make journeys` runs it
+
 
 def test_a_page_of_changed_heads_opens_with_them_and_puts_them_back(
-    opened: Any, translator: Callable[..., Path]
+    opened: Any, translator: Callable[..., Path], tmp_path: Path
 ) -> None:
     model = load(translator(decoder="bahdanau"), "cpu")
     found = ablate(model, "abc", "L0H0=uniform", 3)
@@ -28,6 +33,11 @@ def test_a_page_of_changed_heads_opens_with_them_and_puts_them_back(
     assert page.evaluate(row) == [str(piece) for piece in view.rows]
     page.get_by_role("button", name="Command").click()
     assert " abc --off cross:L0H0=uniform --beam 3 -o look.html" in page.inner_text(".code")
+    page.get_by_role("button", name="Python").click()
+    code = f"{page.inner_text('.code')}.save('again.npz')"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    again = np.load(tmp_path / "again.npz")
+    np.testing.assert_array_equal(again[view.layers[0].name], view.layers[0].weights)
 
     page.click(".chips button")
     page.wait_for_selector(".verdict.quiet")

@@ -331,6 +331,12 @@ def test_data_of_another_version_is_not_drawn(opened: Any) -> None:
     assert page.locator("svg.regard").is_visible()  # the picture for browsers without scripts stays
 
 
+def test_damaged_data_are_not_drawn(opened: Any) -> None:
+    page = opened(translator().html().replace('{"version":1,', '{"version":1,,'))
+    assert "are damaged" in page.inner_text("[role=alert]")
+    assert page.locator("svg.regard").is_visible()
+
+
 @pytest.mark.slow
 def test_images_keep_their_shape_on_a_desk_and_on_a_phone(opened: Any) -> None:
     strip = captioned(["a", "clip"], height=8, width=96, columns=12)

@@ -1,6 +1,7 @@
 """`regard look --off` and `--rank-heads`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,3 +64,19 @@ def test_options_that_do_not_fit_are_refused(regard: Regard, translator: Make) -
         said = regard("look", run, "abc", *options)
         assert said.code == 2, options
         assert message in " ".join(said.err.split())
+
+
+def test_a_page_that_computes_opens_on_what_is_chosen(regard: Regard, tmp_path: Path) -> None:
+    """The page has all layers; a head that is not there is refused."""
+    page = tmp_path / "look.html"
+    text = "Anna found a red ball."
+    assert regard("look", "stories", text, "--layer", "2", "--head", "1", "-o", page).code == 0
+    (found,) = re.findall(
+        r'<script type="application/json">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL
+    )
+    data = json.loads(found)
+    assert data["origin"]["opens"] == {"layer": 2, "head": 1}
+    assert "live" in data
+    assert [layer["number"] for layer in data["parts"][0]["layers"]] == [0, 1, 2, 3]
+    assert "head=9" in regard("look", "stories", text, "--layer", "2", "--head", "9", "-o", tmp_path / "no.html").err
+    assert not (tmp_path / "no.html").exists()

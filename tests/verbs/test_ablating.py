@@ -204,6 +204,8 @@ def test_a_chain_of_tags_adds_up(opened: Callable[..., Loaded]) -> None:
     model = opened("tag-pieces")
     found = regard.ablate(model, TEXT, "L0H0")
     assert found.pieces == [f"{word}/{tag}" for word, tag in zip(TEXT.split(), regard.verbs.tag(model, [TEXT])[0].tags)]
+    close = regard.ablate(model, "the dog sees a house.", "L0H0")  # the words of the picture, and of its prediction
+    assert [piece.rpartition("/")[0] for piece in close.pieces] == ["the", "dog", "sees", "a", "house."]
     chain = next((each for each in model.module.modules() if isinstance(each, LinearChain)), None)
     assert chain is not None, "the kept tagger has a conditional random field"
     assert all(logp <= 1e-6 for logp in found.before.logps)

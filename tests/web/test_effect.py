@@ -6,21 +6,27 @@ from typing import Any
 import numpy as np
 import pytest
 from engine import NODE, Case, answers
+from test_engine import translator
 from test_transformers import MODELS, loaded
 
 from regard.verbs.ablating import ablate, rank_heads
 from regard.verbs.head_changes import heads_of
 
-pytestmark = pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
+pytestmark = [
+    pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed"),
+    pytest.mark.slow,
+]  # `make journeys` runs it
 
-KINDS = ("transformer", "gpt", "bert", "class-concat", "class-pair", "labels")
+KINDS = ("transformer", "gpt", "bert", "class-concat", "class-pair", "labels", "albert-groups")
 TEXT = "3 février 2021"
 
 
 def asked(model: Any, text: str) -> list[tuple[dict[str, str], dict[str, Any]]]:
     """Changes of heads as `ablate` takes them, and the question to the engine."""
     heads = heads_of(model)
-    changes = [{head.name: kind for head in some} for some in (heads[:1], heads[-2:]) for kind in ("off", "one-hot")]
+    changes = [
+        {head.name: kind for head in some} for some in (heads[:1], heads[-2:]) for kind in ("off", "one-hot", "uniform")
+    ]
     places = {head.name: {"part": head.part, "layer": head.layer, "head": head.head} for head in heads}
     second = {"second": "c b"} if model.joined_text is not None else {}
     made = [[{**places[name], "kind": kind} for name, kind in change.items()] for change in changes]
@@ -29,6 +35,8 @@ def asked(model: Any, text: str) -> list[tuple[dict[str, str], dict[str, Any]]]:
 
 def test_the_effect_of_changed_heads_is_that_of_ablate(tmp_path: Path) -> None:
     models = {name: loaded(name, MODELS[name], seed) for seed, name in enumerate(KINDS)}
+    # a window belongs to the score: a change of a head gives weights outside of it, too
+    models["window"] = translator(1, decoder="luong", window="local-m", radius=2)
     questions = {name: asked(model, TEXT) for name, model in models.items()}
     ranks = [{"text": TEXT}]
     cases = [

@@ -120,6 +120,7 @@ def language_cases() -> list[Case]:
         {"cell": "lstm", "tokens": "byte-bpe", "tied": True, "embed": 10, "hidden": 7},
         {"cell": "gru", "tokens": "bpe", "layers": 3},
         {"cell": "lstm", "tokens": "word-lower", "layers": 1},
+        {"cell": "gru", "tokens": "char", "layers": 2, "hidden": 13},
     ]
     found = []
     for seed, own in enumerate(settings):

@@ -12,10 +12,12 @@ import pytest
 import torch
 from engine import NODE, Case, answers, live, untrained
 
-from regard.data.fields import InputText, TargetText
+from regard.data.fields import InputText, TagsField, TargetText
 from regard.data.tokenizers import SpecialTokens, train_tokenizer
-from regard.models import GptConfig, RecurrentLmConfig, Seq2SeqConfig, TransformerConfig
-from regard.tasks import LANGUAGE, TRANSLATE
+from regard.data.word_pieces import PieceText
+from regard.heads import TagHeadConfig
+from regard.models import BertConfig, GptConfig, HeadedConfig, RecurrentLmConfig, Seq2SeqConfig, TransformerConfig
+from regard.tasks import LANGUAGE, TASKS, TRANSLATE
 from regard.verbs import ablate, living, look_ablated
 from regard.verbs.generating import generate
 from regard.verbs.living import Still, live_model
@@ -42,11 +44,16 @@ def why(model: Loaded) -> str:
 
 
 def test_a_page_says_why_it_stays_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "long=window its end" in why(replace(language(), long="window"))
     assert why(language(softmax="adaptive", cutoffs=(4,))) == "the engine of a page has no softmax=adaptive"
     public = replace(TOKENS, kind="sentencepiece", special_tokens=SpecialTokens(0, 1, 2))
     assert why(replace(language(), fields={"text": TargetText(public)})) == (
         "the engine of a page has no public tokenizer (sentencepiece)"
     )
+    bert = BertConfig(vocab=TOKENS.size, width=8, heads=2, layers=1, context=12)
+    pieces = {"text": PieceText(TOKENS), "tags": TagsField(("a", "b"))}
+    tagger = untrained(HeadedConfig(bert, TagHeadConfig(labels=2)), TASKS["tag"], pieces, 1)
+    assert why(tagger) == "the engine of a page has no tags of words that are read in pieces (char)"
     model = translator()
     monkeypatch.setattr(living, "MOST_PARAMETERS", 100)
     assert why(model) == f"{model.parameter_count:,} parameters; a page computes models of up to 100"
@@ -106,6 +113,7 @@ def test_odd_questions_have_an_answer_or_a_message(tmp_path: Path) -> None:
         {"text": "abc", "cell": {**head, "row": 0, "column": 999}},
         {"text": "abc", "target": "", "top": 1000},
         {"text": "abc", "hidden": [0], "second": "x", "beam": 9, "limit": 3},
+        {"text": "abc", "target": "cab", "heads": [{**head, "kind": "off"}]},
         {"text": "\ud800 <b>&\x00" + "a" * 10_000},
     ]
     (found,) = answers([Case("odd", translator(), asks)], tmp_path)
@@ -117,6 +125,9 @@ def test_odd_questions_have_an_answer_or_a_message(tmp_path: Path) -> None:
     assert hidden["masked"][0] == [[0, 3]]
     assert found[2]["answer"]["tokens"][0]["id"] == 5
     assert [token["id"] for token in found[3]["answer"]["tokens"]] == [2]
+    given = found[-2]["answer"]["effect"]  # a given target is no answer of the model
+    assert (given["given"], given["after"]) == (True, "cab")
+    assert "given" not in found[6]["answer"]["effect"]
     assert found[-1]["answer"]["notes"][0].endswith("but the model reads at most 256: the rest is left out")
 
 

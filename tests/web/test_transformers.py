@@ -33,7 +33,10 @@ from regard.tasks import CLASSIFY, LANGUAGE, MASKED, TASKS, TRANSLATE
 from regard.verbs.loaded import Loaded
 from regard.verbs.looking import look
 
-pytestmark = pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
+pytestmark = [
+    pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed"),
+    pytest.mark.slow,
+]  # `make journeys` runs it
 
 LOGS, WEIGHTS = 1e-5, 2e-6  # the largest differences from PyTorch in double precision
 LINES = ["3 février 2021", "12. März 1999", "2021-02-03", "a b c"]
@@ -72,6 +75,7 @@ MODELS: dict[str, Any] = {
     "class-electra": HeadedConfig(replace(BERT, embed=8, outputs=("replaced",)), ClassHeadConfig(labels=3)),
     "class-t5": HeadedConfig(T5, ClassHeadConfig(labels=3)),
     "class-pair": HeadedConfig(BERT, ClassHeadConfig(labels=3)),
+    "class-pair-one": HeadedConfig(replace(BERT, segments=1), ClassHeadConfig(labels=3)),
     "labels": HeadedConfig(BERT, LabelsHeadConfig(labels=3, pool="max", hidden="none")),
     "tag": HeadedConfig(BERT, TagHeadConfig(labels=3)),
     "tag-gpt": HeadedConfig(GPT, TagHeadConfig(labels=3)),
@@ -114,7 +118,7 @@ def loaded(name: str, config: Any, seed: int) -> Loaded:
 
 def kind_of(name: str, config: Any) -> str:
     if isinstance(config, HeadedConfig):
-        return name if name == "class-pair" else name.partition("-")[0]
+        return "class-pair" if name.startswith("class-pair") else name.partition("-")[0]
     return {GptConfig: "gpt", BertConfig: "masked", TransformerConfig: "transformer"}[type(config)]
 
 
@@ -247,7 +251,7 @@ def by_pytorch(model: Loaded, ask: dict[str, Any], answer: dict[str, Any]) -> Fo
     if model.joined_text is not None:
         (array,) = model.read_joined([(ask["text"], ask["second"])])
         assert array[:, 0].tolist() == tokens
-        segments = array[:, 1].tolist()
+        segments = array[:, 1].tolist() if module.config.segment_kinds > 1 else []
     functions = {path: one for change in ask.get("heads", ()) for path, one in changed(module, change).items()}
     with edit(module, functions), scored(module, ask.get("score")), masked(module, ask.get("masks"), len(tokens)):
         found = pytorch(module, source, tokens, segments)

@@ -35,6 +35,8 @@ export interface Origin {
   beam: number;
   /** The heads that were changed. */
   heads: HeadChange[];
+  /** The part, and the numbers of the layer and head, that the page shows first. */
+  opens: { part?: string; layer?: number; head?: number };
 }
 
 /** One kind of attention: encoder, decoder or cross; a model with one kind has one part without a name. */

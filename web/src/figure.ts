@@ -18,13 +18,18 @@ import { VIEWS } from "./views/index.ts";
 import { attends, type Context, type View } from "./views/view.ts";
 
 /**
- * A figure opens on one head: the strongest one of its first part. A translator begins at its first step; a language model
- * at its last one, which predicts what follows the text.
+ * A figure opens on one head: the one that is asked for, or the strongest one of the part and layer, or of the first part.
+ * A translator begins at its first step; a language model at its last one, which predicts what follows the text.
  */
 export function firstState(page: PageData): State {
-  const [layer, head] = strongest(page.parts[0]), step = page.parts[0].name === "decoder" ? Math.max(0, page.frames.length - 1) : 0;
+  const opens = page.origin?.opens ?? {};
+  const part = Math.max(0, page.parts.findIndex(({ name }) => name === opens.part)), { layers } = page.parts[part];
+  const asked = layers.findIndex(({ number }, place) => (number ?? place) === opens.layer);
+  const [layer, strong] = asked < 0 ? strongest(page.parts[part]) : [asked, strongest({ ...page.parts[part], layers: [layers[asked]] })[1]];
+  const { heads } = layers[layer], head = opens.head === undefined ? strong : Math.max(0, heads.indexOf(opens.head));
+  const step = page.parts[part].name === "decoder" && !page.parts.some(({ name }) => name === "cross") ? Math.max(0, page.frames.length - 1) : 0;
   return {
-    view: "matrix", panel: "", part: 0, layer, heads: page.parts[0].layers[layer].heads.length > 1 ? [head] : [],
+    view: "matrix", panel: "", part, layer, heads: heads.length > 1 ? [head] : [],
     fixed: false, hide: false, step, row: step, column: 0, ask: asMade(page), more: {},
   };
 }

@@ -9,10 +9,19 @@ import { mountFigure } from "./figure.ts";
 import { openEngine } from "./live.ts";
 import { mountImages } from "./views/image.ts";
 
+/** The data in the element of a figure; null: they are damaged. */
+function dataOf(root: HTMLElement): (PageData & { images?: ImageData[] }) | null {
+  try {
+    return JSON.parse(root.querySelector(":scope > script")?.textContent ?? "");
+  } catch {
+    return null;
+  }
+}
+
 function open(root: HTMLElement, number: number): void {
-  const data = JSON.parse(root.querySelector(":scope > script")?.textContent ?? "{}") as PageData & { images?: ImageData[] };
-  if (data.version !== VERSION) {
-    const text = `This page has data of version ${String(data.version)}, and its script draws version ${VERSION}: make the page again with one version of Regard.`;
+  const data = dataOf(root);
+  if (data?.version !== VERSION) {
+    const text = data === null ? "The data of this page are damaged: make the page again." : `This page has data of version ${String(data.version)}, and its script draws version ${VERSION}: make the page again with one version of Regard.`;
     root.prepend(make("p", { class: "trouble", role: "alert" }, text));
     return;
   }

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { sentence } from "../src/core/changes.ts";
 import { strongest } from "../src/core/scores.ts";
 import { formatNumber, plus, scaleMax } from "../src/core/scale.ts";
 import { describe, select } from "../src/core/shown.ts";
@@ -100,4 +101,11 @@ test("an address keeps what the page asked when it opened, and nothing that is n
   }
   for (const wrong of [null, [], 3, "x"]) assert.deepEqual(asked(wrong), STATE.ask);
   assert.deepEqual(fromHash("ask=%7B%22__proto__%22%3A%7B%22text%22%3A1%7D%7D", STATE, parts).ask, {});
+});
+
+test("a given target is not said to be the answer of the model", () => {
+  const token = { id: 4, piece: "x", text: "x", score: -0.5 }, effect = { before: "x", after: "x", changed: false, tokens: [token], scores: [-1.5] };
+  const off = [{ part: "cross", layer: 1, head: 2, kind: "off" as const }];
+  assert.equal(sentence("cross", off, effect, "target"), "Without L1·H2 the answer is still \u2068x\u2069 (log p −0.50 → −1.50).");
+  assert.equal(sentence("cross", off, { ...effect, given: true }, "target"), "Without L1·H2 the given target \u2068x\u2069 has log p −0.50 → −1.50.");
 });

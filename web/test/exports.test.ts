@@ -39,7 +39,7 @@ test("the code has the changed heads and the beam, or says what it has not", () 
   const heads: HeadChange[] = [{ ...head, kind: "off" }, { ...head, head: 0, kind: "uniform" }, { ...head, layer: 1, kind: "one-hot" }, { part: "", layer: 0, head: 2, kind: "one-hot", key: 3 }];
   assert.deepEqual(both({ text: "a", beam: 5, heads }), [
     `regard look dates a --off cross:L0H1 --off cross:L0H0=uniform --off cross:L1H1=one-hot --off L0H2=3 --beam 5 ${chosen}`,
-    "import regard; regard.verbs.look_ablated(regard.load('dates'), 'a', ['cross:L0H1', 'cross:L0H0=uniform', 'cross:L1H1=one-hot', 'L0H2=3'], beam=5).only(part='cross', layer=1, head=0)",
+    "import regard.verbs; regard.verbs.look_ablated(regard.load('dates'), 'a', ['cross:L0H1', 'cross:L0H0=uniform', 'cross:L1H1=one-hot', 'L0H2=3'], beam=5).only(part='cross', layer=1, head=0)",
   ]);
   const look = "import regard; regard.look(regard.load('dates'), 'a'";
   assert.deepEqual(both({ text: "a", heads: [{ ...head, kind: "row", row: 0, weights: [1] }] }), [

@@ -10,7 +10,7 @@ import type { Machine } from "../src/engine/answer.ts";
 import { predictions } from "../src/engine/predictions.ts";
 import type { Tokenizer } from "../src/engine/tokenizers.ts";
 
-const PAGE: PageData = { version: 1, parts: [], frames: [], faintest: 0, most: 1, origin: { run: "r", texts: ["a"], target: null, beam: 4, heads: [] } };
+const PAGE: PageData = { version: 1, parts: [], frames: [], faintest: 0, most: 1, origin: { run: "r", texts: ["a"], target: null, beam: 4, heads: [], opens: {} } };
 const HEADS = [{ part: "cross", layer: 0, head: 0, kind: "off" as const }];
 
 /** An engine whose questions wait until the test answers them. */

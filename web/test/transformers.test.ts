@@ -84,3 +84,11 @@ test("linear: x Wᵀ + b for any number of outputs", () => {
   }
   assert.throws(() => linear(matrix(1, 3), matrix(2, 4)), /3 and 4/);
 });
+
+test("weights that are not complete are refused", () => {
+  const tensors = { a: { shape: [2, 2], offset: 0 }, b: { shape: [2], offset: 4 } };
+  const cut = new Weights(tensors, new ArrayBuffer(23), "float32"); // a number is half there
+  assert.equal(cut.vector("a").length, 4);
+  assert.throws(() => cut.vector("b"), /not complete/);
+  assert.throws(() => new Weights(tensors, new ArrayBuffer(0), "float16").matrix("a"), /not complete/);
+});

@@ -95,7 +95,8 @@ def look(
     Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
     of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
     that opens offline with all of them, as matrices and as lines: exact numbers on hover, and the arrow keys step
-    through decoding (state, weights, context, the likeliest pieces). Cells that the mask hides are hatched.
+    through decoding (state, weights, context, the likeliest pieces). Cells that the mask hides are hatched. The page of
+    a model of up to 5 million parameters has the model in it: edit the text there, and it answers.
 
     --off HEAD answers the text without a head, and compares. Δ log p of a token is the natural logarithm of its
     probability without the head, minus that with it: 0 is no effect, -0.69 half the probability. Both are computed for
@@ -121,6 +122,7 @@ def look(
     """
     from regard import verbs
     from regard.decode import Penalty
+    from regard.verbs.living import computes
     from regard.verbs.search import Search
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
@@ -155,6 +157,9 @@ def look(
     if model.source_tokenizer is None:
         _refuse(f"{run}: {model.kind}, which reads the text and searches for none", {"--beam": beam > 1 or None})
     view: AttentionView | None = None
+    # A page that computes has all parts and layers, and opens on those that are chosen.
+    whole = out is not None and out.suffix.lower() == ".html" and computes(model)
+    recorded = (None, None) if whole else (part, layer)
     if rank_heads:
         wrong = {**chosen, "--off": off, "--out": out, "--target": target, "--beam": beam > 1 or None}
         _refuse("--rank-heads switches each head off alone, and prints a table", wrong)
@@ -164,9 +169,9 @@ def look(
         if out is None:
             _refuse("--off prints a comparison; with -o FILE it draws the changed model, too", chosen)
         print_ablation(model, given, off, beam, json)
-        view = None if out is None else verbs.look_ablated(model, given, off, beam, part, layer)
+        view = None if out is None else verbs.look_ablated(model, given, off, beam, *recorded)
     else:
-        view = verbs.look(model, given, target, beam, part, layer)
+        view = verbs.look(model, given, target, beam, *recorded)
     unknown = UnknownCounter()
     unknown.count(model.tokenizer, model.tokenizer.encode_batch([f"{text} {second or ''}"]), [1])
     unknown.report()
@@ -176,7 +181,9 @@ def look(
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
     if view.origin is not None:
         view = replace(view, origin=replace(view.origin, run=str(run)))
-    if head is not None and view.layers:
+    if whole and view.layers:
+        view = view.opening(part, layer, head)
+    elif head is not None and view.layers:
         view = view.only(head=head)
     _show_attention(view, out, lines, json and not off)
 

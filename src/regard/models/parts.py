@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from regard.attention import MultiHead
-from regard.layers.transformer import Block
+from regard.layers.transformer import Block, Stack
 from regard.models.facts import Facts
 from regard.recording import attentions, tape_name
 
@@ -37,11 +38,24 @@ def path_of(name: str) -> str:
 
 def reads_by_part(module: Any) -> dict[str, list[str]]:
     """The names on a tape of the attentions of each part, from the lowest layer up; first the part shown first."""
-    shared, found = attentions(module), dict[str, list[str]]()
+    shared, layers, found = attentions(module), _layers_of(module), dict[str, list[tuple[int, str]]]()
     for path, part in parts(module).items():
-        turns = shared[path].shared_by
-        found.setdefault(part, []).extend(tape_name(path, turns, turn) for turn in range(turns))
-    return dict(sorted(found.items(), key=lambda item: item[0] != "cross"))
+        turns, places = shared[path].shared_by, layers.get(id(shared[path]), [])
+        reads = [(places[turn] if places else 0, tape_name(path, turns, turn)) for turn in range(turns)]
+        found.setdefault(part, []).extend(reads)
+    ordered = {part: [name for _, name in sorted(reads, key=itemgetter(0))] for part, reads in found.items()}
+    return dict(sorted(ordered.items(), key=lambda item: item[0] != "cross"))
+
+
+def _layers_of(module: Any) -> dict[int, list[int]]:
+    """The layers of its stack that use each attention module, by its id: of a group of blocks, each in turn."""
+    found = dict[int, list[int]]()
+    for stack in (each for each in module.modules() if isinstance(each, Stack)):
+        for number, block in enumerate(stack.layers):
+            for one in (block.attention, block.cross):
+                if one is not None:
+                    found.setdefault(id(one.read), []).append(number)
+    return found
 
 
 def source_reads(module: Any) -> list[str]:

@@ -92,6 +92,13 @@ class AttentionView:
         live = None if self.live is None else _in_part
         return replace(self, rows=rows, columns=columns, layers=chosen, frames=frames, live=live)
 
+    def opening(self, part: str | None, layer: int | None, head: int | None) -> "AttentionView":
+        """The whole view, whose page shows this part, layer or head first, and can still compute."""
+        self.only(part, layer, head)  # refuses what is not there
+        named: dict[str, str | int | None] = {"part": part, "layer": layer, "head": head}
+        opens = {name: value for name, value in named.items() if value is not None}
+        return self if self.origin is None else replace(self, origin=replace(self.origin, opens=opens))
+
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
         """One matrix to draw: one head, the mean over the heads of a layer, or the mean over all layers of a part.
 

@@ -3,7 +3,7 @@
 import io
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +46,7 @@ class Origin:
     target: str | None = None
     beam: int = 1  # with which a translator searched for its target
     heads: Sequence[Mapping[str, Any]] = ()  # that were changed: `HeadChange` in web/src/engine/api.ts
+    opens: Mapping[str, str | int] = field(default_factory=dict)  # the part, layer and head that a page shows first
 
 
 @dataclass(frozen=True)

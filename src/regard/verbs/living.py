@@ -24,7 +24,8 @@ from regard.data.detokenize import ConcatDetokenizer
 from regard.data.fields import LabelField
 from regard.data.joined import inputs_of
 from regard.data.tokenizers import KINDS as OUR_KINDS
-from regard.data.tokenizers import Tokenizer
+from regard.data.tokenizers import WORDS, Tokenizer
+from regard.data.word_pieces import PieceText
 from regard.models import reads_whole
 from regard.models.parts import parts
 from regard.recording import pause_recording
@@ -115,6 +116,11 @@ def live_model(model: Loaded, texts: Sequence[str | tuple[str, ...]] = ()) -> Li
     return LiveModel(data, weights, difference)
 
 
+def computes(model: Loaded) -> bool:
+    """Whether a page can compute this model."""
+    return not _reason(model, *_settings(model))
+
+
 def _settings(model: Loaded) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The settings of the model, or of the body and of the head above it, whose settings depend on the body."""
     config: Any = model.module.config
@@ -127,6 +133,8 @@ def _settings(model: Loaded) -> tuple[dict[str, Any], dict[str, Any] | None]:
 def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | None) -> str:
     """Why the engine does not compute a model; empty: it does."""
     family, has = body["kind"], "the engine of a page has no"
+    if model.long == "window":
+        return "a page keeps the beginning of a text that is too long, and long=window its end"
     if model.parameter_count > MOST_PARAMETERS:
         most = f"a page computes models of up to {MOST_PARAMETERS:,}"
         return f"{model.parameter_count:,} parameters; {most}"
@@ -147,6 +155,9 @@ def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | No
             return f"{has} public tokenizer ({tokenizer.kind})"
         if tokenizer.special_tokens.sentinels:
             return f"{has} tokens of hidden spans"
+    split = [each for each in model.fields.values() if isinstance(each, PieceText) and each.tokenizer.kind not in WORDS]
+    if model.task.head == "tag" and split:
+        return f"{has} tags of words that are read in pieces ({split[0].tokenizer.kind})"
     return ""
 
 

@@ -77,8 +77,9 @@ def _with_origin(seen: AttentionView, model: Loaded, pair: IdPair) -> AttentionV
     tokenizers = [each for each in (model.source_tokenizer, model.target_tokenizer) if each]
     read = pair[2 - len(tokenizers) :]
     texts = [tokenizer.decode(ids) for tokenizer, ids in zip(tokenizers, read)]
-    if any(tokenizer.encode(text) != ids for tokenizer, text, ids in zip(tokenizers, texts, read)):
-        return seen
+    for tokenizer, text, ids in zip(tokenizers, texts, read):
+        if tokenizer.special_tokens.unk in ids or tokenizer.encode(text) != ids:
+            return seen
     return _of_model(model, seen, texts[0], texts[1] if texts[1:] else None)
 
 
@@ -253,11 +254,11 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
     ):
         state = module.start(source.to(model.device), capacity=len(ids) - 1)
         for some in tokens.split(stride, dim=1):
-            before = _hidden(state)
+            before = _hidden(state, module.config.width)
             features, state = module.advance(some, state)
             logits = module.readout(features)[0].float()  # (T, V)
             model.check_finite(logits.logsumexp(-1))
-            after = _hidden(state)
+            after = _hidden(state, module.config.width)
             carried = features[0].float().cpu().numpy() if after is None else after[None]  # (T, W)
             for scores, carry in zip(logits, carried):
                 token, piece, text = next(targets)
@@ -268,11 +269,14 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
     return replace(seen, frames=frames)
 
 
-def _hidden(state: object) -> Floats | None:
-    """The top layer of the hidden state of a recurrent decoder; None: the model has no such state."""
+def _hidden(state: object, width: int) -> Floats | None:
+    """The top layer of the hidden state of a recurrent decoder, without the zeros after it if a lower layer is wider.
+
+    None: the model has no such state.
+    """
     if not isinstance(state, HiddenState):
         return None
-    return state.hidden[0, -1, 0].float().cpu().numpy()
+    return state.hidden[0, -1, 0, :width].float().cpu().numpy()
 
 
 def _seen(model: Loaded, tape: Tape, reads: dict[str, list[Read]], known: dict[str, Axes], title: str) -> AttentionView:

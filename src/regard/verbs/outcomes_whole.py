@@ -17,7 +17,7 @@ from regard.verbs.forced import BATCH_TOKENS, batch_of, input_rows, joined_rows,
 from regard.verbs.labelling import joined_values
 from regard.verbs.loaded import Loaded
 from regard.verbs.outcomes import TOP, Candidate, Given, Outcome, chosen_logps
-from regard.verbs.tagging import split_words, tag_names
+from regard.verbs.tagging import tag_names
 
 
 class Masked:
@@ -177,7 +177,7 @@ class Tags:
     def __init__(self, model: Loaded, text: str) -> None:
         self.model, self.names = model, tag_names(model)
         name, each = next((name, each) for name, each in model.fields.items() if isinstance(each, TextField))
-        words = [text[start:end] for start, end in split_words(text)]
+        words = text.split()  # as `look` reads it
         (array,) = each.encode([" ".join(words)])
         if isinstance(each, PieceText) and model.longest is not None and len(array) > model.longest:
             raise UserError(f"{len(array)} tokens, but the model reads at most {model.longest} together; shorten it.")

@@ -46,6 +46,7 @@ def test_training_is_timed_apart_from_judging(cell: Cell) -> None:
     assert chosen is not None
     assert chosen["source"] == "123"  # the first short one that has both
     assert pictured(load(cell.out), []) is None
+    assert pictured(load(cell.out), [Pair("a" * 900, "b")]) is None  # longer than the model reads
     assert measure(cell, lambda run: pytest.fail("it is finished")) == found
 
 

@@ -61,12 +61,13 @@ const SUBJECTS: Record<string, string> = { next: "the likeliest token after the 
 
 /** What the changes do, as a sentence: "Without L1·H2 the answer is still 2021-02-03 (log p −0.02 → −0.03)." */
 export function sentence(first: string, changes: HeadChange[], effect: Effect, predicts: string): string {
-  const { before, after, changed, tokens, scores } = effect, start = described(first, changes);
+  const { before, after, changed, tokens, scores, given } = effect, words = described(first, changes), start = `${words[0].toUpperCase()}${words.slice(1)}`;
   const sum = (values: number[]): string => brief(values.reduce((total, one) => total + one, 0));
   const many = predicts === "tag", what = SUBJECTS[predicts] ?? "the answer";
   const logp = `${predicts === "next" ? "of the text " : ""}log p ${sum(tokens.map(({ score }) => score))} → ${sum(scores)}`;
   const name = (text: string): string => `\u2068${text || "empty"}\u2069`;
-  const opening = `${start[0].toUpperCase()}${start.slice(1)} ${what}`;
+  if (given) return `${start} the given target ${name(after)} has ${logp}.`;
+  const opening = `${start} ${what}`;
   if (!changed) return `${opening} ${many ? "are" : "is"} still ${name(after)} (${logp}).`;
   return `${opening} ${many ? "become" : "becomes"} ${name(after)}; ${many ? "they were" : "it was"} ${name(before)} (${logp}).`;
 }

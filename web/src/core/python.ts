@@ -63,7 +63,7 @@ export function python(run: string, ask: Ask, shown: Shown, state: State): strin
   let line = call(shown.heads === 1 ? "only" : "matrix");
   if (state.layer === MEAN && part.name === "cross") line = `sum(layer.weights.mean(axis=0) for layer in ${call("only")}.layers) / ${layers.length}`;
   else if (state.layer !== MEAN && shown.heads > 1 && shown.heads < all) line = `${call("only")}.layers[0].weights[[${[...state.heads].sort((a, b) => a - b).join(", ")}]].mean(axis=0)`;
-  return `import regard; ${line}${remark(ask)}`;
+  return `import regard${off.length ? ".verbs" : ""}; ${line}${remark(ask)}`;
 }
 
 /** The command that makes a page of it. */

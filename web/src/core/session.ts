@@ -61,8 +61,9 @@ export class Session {
     this.aside("original", asMade(this.page), (answer) => {
       this.original = answer;
       if (this.asMade) this.answer = this.unlike();
-    }, (error) => {
-      if (error.message === CANCELLED) this.first();
+    }, ({ message }) => {
+      if (message === CANCELLED) this.first();
+      else if (this.asMade) this.settle(() => (this.trouble = message));
     });
   }
 

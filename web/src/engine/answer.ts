@@ -49,7 +49,8 @@ export class Machine {
     const start = performance.now(), found = this.plain(ask, check);
     if (!ask.heads?.length) return found;
     const { cell: _, ...asked } = ask, original = this.original(asked, check);
-    const effect = effectOf(original, outcomeOf(this, asked, found, original, check));
+    const given = this.source && ask.target !== undefined && !ask.forced?.length ? { given: true as const } : {};
+    const effect = { ...effectOf(original, outcomeOf(this, asked, found, original, check)), ...given };
     return { ...found, effect, milliseconds: performance.now() - start };
   }
 

@@ -119,6 +119,8 @@ export interface Effect {
   tokens: Token[];
   /** Their log-probabilities with the changes. */
   scores: number[];
+  /** The answer was given: it is a target, and not what the model writes by itself. */
+  given?: true;
 }
 
 /** The computation of one cell of attention, line by line; every number can be computed again from those above it. */

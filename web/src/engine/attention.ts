@@ -17,6 +17,8 @@ export interface Reading {
   logits(head: number, query: number, traced: boolean): ArrayLike<number>;
   /** Whether the model's own mask lets a query look at a key. Queries count from `first`. */
   visible(query: number, key: number): boolean;
+  /** Whether the score compares a query with a key: a window of the score is no mask, so changes of heads may leave it. */
+  compares?: (query: number, key: number) => boolean;
   /** The value of a key in a head. */
   value(head: number, key: number): Float32Array;
   width: number;
@@ -50,7 +52,7 @@ export function read(reading: Reading, taps: Taps): Float32Array {
     for (let i = 0; i < queries; i++) {
       const traced = isTraced(taps, reading, h, first + i);
       const seen = visible.subarray(i * keys, (i + 1) * keys), scores = reading.logits(h, first + i, traced);
-      for (let j = 0; j < keys; j++) logits[j] = seen[j] ? scores[j] : -Infinity;
+      for (let j = 0; j < keys; j++) logits[j] = seen[j] && (reading.compares?.(first + i, j) ?? true) ? scores[j] : -Infinity;
       const soft = softmax(logits), own = traced ? soft.slice() : soft;
       if (reading.factor) for (let j = 0; j < keys; j++) own[j] *= reading.factor(first + i, j);
       const found = traced ? own.slice() : own;

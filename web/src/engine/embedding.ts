@@ -37,8 +37,8 @@ export class TokenEmbedding {
     const scale = Math.fround(this.scale);
     tokens.forEach((token, r) => row(x, r).set(row(this.tokens, token).map((value) => scale * value)));
     if (this.segments) {
-      const rows = this.segments;
-      tokens.forEach((_, r) => row(rows, segments[r] ?? 0).forEach((value, i) => (x.data[r * x.width + i] += value)));
+      const rows = this.segments, several = rows.rows > 1; // a model of one kind of segments knows no second one
+      tokens.forEach((_, r) => row(rows, several ? (segments[r] ?? 0) : 0).forEach((value, i) => (x.data[r * x.width + i] += value)));
     }
     if (this.positions) x = withPositions(x, this.positions, first + this.firstPosition);
     if (this.norm) x = this.norm(x);

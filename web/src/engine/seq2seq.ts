@@ -114,7 +114,8 @@ function attention(q: Float32Array, state: RecurrentState, weights: Weights, con
       if (traced) traceLogit(memory, q, query, config, taps);
       return Array.from({ length: keys.rows }, (_, j) => score.logit(query, keys, j));
     },
-    visible: (_, key) => window.sees(key),
+    visible: () => true,
+    compares: (_, key) => window.sees(key),
     value: (_, key) => row(values, key),
     width: values.width,
     norm: (_, key) => memory.norms[key],

@@ -11,7 +11,7 @@ export class Weights {
     bytes: ArrayBuffer,
     dtype: LiveModel["dtype"],
   ) {
-    this.numbers = dtype === "float32" ? new Float32Array(bytes) : widened(new Uint16Array(bytes));
+    this.numbers = dtype === "float32" ? new Float32Array(bytes, 0, bytes.byteLength >> 2) : widened(new Uint16Array(bytes, 0, bytes.byteLength >> 1));
   }
 
   has(name: string): boolean {
@@ -24,8 +24,9 @@ export class Weights {
 
   /** The numbers of a tensor, without a copy. */
   vector(name: string): Float32Array {
-    const { shape, offset } = this.tensor(name);
-    return this.numbers.subarray(offset, offset + shape.reduce((size, one) => size * one, 1));
+    const { shape, offset } = this.tensor(name), end = offset + shape.reduce((size, one) => size * one, 1);
+    if (!(end <= this.numbers.length)) throw new Error("the weights of the page are not complete: make the page again");
+    return this.numbers.subarray(offset, end);
   }
 
   /** A tensor as rows × width: all dimensions but the last are rows. */

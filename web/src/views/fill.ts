@@ -71,7 +71,7 @@ class Fills {
       make("td", {}, id === truth?.id ? "was there" : "")));
     const head = make("tr", {}, make("th", { scope: "col" }, "token"), make("th", { scope: "col" }, "probability"), make("th", { scope: "col" }, make("span", { class: "unseen" }, "remark")));
     const title = truth ? ["Place ", make("b", {}, String(place + 1)), ", where ", make("b", {}, apart(pieces[place])), " was"] : ["Place ", make("b", {}, String(place + 1))];
-    return make("section", {}, make("h3", {}, ...title), make("div", { class: "scroll" }, make("table", { class: "ranking candidates" }, make("thead", {}, head), make("tbody", {}, ...rows))), make("p", { class: "quiet" }, said));
+    return make("section", {}, make("h3", {}, ...title), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Guesses for place ${place + 1}` }, make("table", { class: "ranking candidates" }, make("thead", {}, head), make("tbody", {}, ...rows))), make("p", { class: "quiet" }, said));
   }
 }
 

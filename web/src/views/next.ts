@@ -87,7 +87,7 @@ class Next {
   }
 
   private row(): Row {
-    const row: Row = { line: make("tr"), choose: button("", () => this.force(row.id)), before: make("td"), after: make("td"), bar: make("div", { class: "gauge" }), now: make("div", { class: "gauge" }), mark: make("td"), id: -1 };
+    const row: Row = { line: make("tr", { hidden: true }), choose: button("", () => this.force(row.id)), before: make("td"), after: make("td"), bar: make("div", { class: "gauge" }), now: make("div", { class: "gauge" }), mark: make("td"), id: -1 };
     const [before, after] = [make("span"), make("span")];
     row.line.append(make("td", {}, row.choose), row.before, row.after, row.mark);
     row.before.append(before, row.bar);

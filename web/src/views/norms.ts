@@ -25,7 +25,7 @@ export const norms: View = {
     const table = make("table", { class: "ranking shares" }, make("thead", {}, make("tr", {}, ...names)), body);
     const scale = make("p", { class: "quiet limits" });
     root.append(
-      heading, sentence, make("div", { class: "scroll" }, table), make("div", { class: "scroll picture" }, heat.element), scale,
+      heading, sentence, make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Shares of each token" }, table), make("div", { class: "scroll picture" }, heat.element), scale,
       make("p", { class: "limits" }, HONEST), make("p", { class: "quiet limits" }, READ_ON),
     );
     let drawn: Shown | null = null;

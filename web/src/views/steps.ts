@@ -102,7 +102,7 @@ function table(): { element: HTMLElement; body: HTMLElement } {
   const body = make("tbody"), unseen = (text: string): HTMLElement => make("th", {}, make("span", { class: "unseen" }, text));
   const names = ["token", "logit", "probability"].map((name) => make("th", { scope: "col" }, name));
   const head = make("thead", {}, make("tr", {}, ...names, unseen("bar"), unseen("verdict")));
-  return { element: make("div", { class: "scroll" }, make("table", { class: "ranking" }, head, body)), body };
+  return { element: make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The likeliest tokens" }, make("table", { class: "ranking" }, head, body)), body };
 }
 
 export const steps: View = {
@@ -112,7 +112,7 @@ export const steps: View = {
   available: stepped,
   mount(root, context) {
     const heading = (): HTMLElement => make("h2");
-    const list = make("ol", { class: "bars" }), { element, body } = table();
+    const list = make("ol", { class: "bars", tabindex: 0, "aria-label": "The weights of this step" }), { element, body } = table();
     const panel = (shows: Shows, content: HTMLElement): HTMLElement => make("section", { "data-stage": shows }, heading(), content);
     const panels: Record<Shows, HTMLElement> = {
       before: panel("before", make("div")), state: panel("state", make("div")), weights: panel("weights", list),

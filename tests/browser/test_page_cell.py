@@ -123,7 +123,7 @@ def test_a_cell_is_computed_line_by_line(family: str, part: str, names: list[str
 
     page.focus(".matrix td[tabindex='0']")
     page.keyboard.press("ArrowDown")  # the view follows
-    page.wait_for_function("() => document.querySelector('.cell-view select').value === '2'")
+    page.wait_for_function(f"() => document.querySelector('.cell-view select').value === '{row + 1}'")
 
 
 class Kept(Sampler):

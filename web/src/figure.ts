@@ -15,7 +15,7 @@ import { follow, fromHash } from "./core/url.ts";
 import type { PageData } from "./data.ts";
 import type { Engine } from "./engine/api.ts";
 import { VIEWS } from "./views/index.ts";
-import type { Context, View } from "./views/view.ts";
+import { attends, type Context, type View } from "./views/view.ts";
 
 /**
  * A figure opens on one head: the one that is asked for, or the strongest one of the part and layer, or of the first part.
@@ -131,7 +131,8 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
   const update = (state: State): void => {
     const now = shown(), changed = label.textContent !== now.label;
     label.textContent = now.label;
-    caption.textContent = now.part.captions[state.view === "lines" ? 1 : 0];
+    const none = engine !== null && !attends(context); // the engine names the layer "no attention"
+    caption.textContent = none ? "the model has none, so the picture is empty" : now.part.captions[state.view === "lines" ? 1 : 0];
     legend.update(now, state, page.vmax !== undefined);
     table.update();
     controls?.update();

@@ -55,6 +55,7 @@ def in_notebook(picture: Markup, page: Callable[[], str]) -> Markup:
         return static
     if len(html.encode()) > MOST_IN_CELL:
         return static
+    # a text, so that it is escaped: the page itself is Markup
     frame = {
         "srcdoc": str(html),
         "title": "Attention",

@@ -126,7 +126,7 @@ export const steps: View = {
       const there = part.chain.filter(([shows]) => shows !== "context" || shown.contexts); // not stored for some choices
       for (const section of Object.values(panels)) section.hidden = true;
       there.forEach(([shows, title, note], i) => {
-        const section = panels[shows], after = shows === "logits" && part.name !== "cross" ? `the token after ${apart(part.rows[step])}` : note;
+        const section = panels[shows], after = shows === "logits" && part.name !== "cross" && context.page.live?.predicts !== "target" ? `the token after ${apart(part.rows[step])}` : note;
         const heads = shows === "context" && shown.heads > 1 ? `, of ${shown.heads} heads side by side` : "";
         section.firstElementChild?.replaceChildren(make("b", {}, String(i + 1)), `${title} `, make("small", {}, after + heads));
         section.hidden = false;

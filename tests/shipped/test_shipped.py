@@ -183,12 +183,12 @@ def test_a_story_goes_on_with_its_own_people_and_things() -> None:
 
 
 def test_blanks_are_filled_from_the_story() -> None:
-    """What the blank says is said elsewhere in the story: a colour, a name, a pronoun."""
-    told = "Nora had a blue kite, and Tom had some red shoes. On Monday, they met in the park."
+    """The pronoun of several things, of one thing, and of a boy and a girl, who are named before the blank."""
     texts = {
-        f'{told} "I like your shoes," said Nora. "Do you want my [MASK]?"': "kite",
-        f'{told} "I like your shoes," said [MASK]. "Do you want my kite?"': "Nora",
-        "It was the birthday of Tom, and Nora wanted to give [MASK] a present.": "him",
+        "Anna found some red keys in the park. She put [MASK] in the box in the hall.": "them",
+        "Anna found a red key in the park. She put [MASK] in the box in the hall.": "it",
+        "It was the birthday of Tom, and Nora wanted to give [MASK] a present. She went to the park.": "him",
+        "It was the birthday of Nora, and Tom wanted to give [MASK] a present. He went to the park.": "her",
     }
     found = fill(load("blanks"), list(texts))
     assert [one.masks[0][0].text.strip() for one in found] == list(texts.values())

@@ -37,7 +37,7 @@ test: install
 
 # The tests of one part of the package, in a minute: a folder in tests/, a file test_ROOM.py there, or both.
 IN_FOLDERS := $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py)))
-ROOMS := $(sort $(IN_FOLDERS) $(patsubst tests/test_%.py,%,$(wildcard tests/test_*.py)))
+ROOMS := $(sort $(filter-out journeys,$(IN_FOLDERS)) $(patsubst tests/test_%.py,%,$(wildcard tests/test_*.py)))
 ifneq ($(filter $(ROOM),$(ROOMS)),)
 quick: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(wildcard tests/$(ROOM) tests/test_$(ROOM).py)
@@ -65,7 +65,7 @@ journeys: install
 	$(BIN)/pip --python $(JOURNEYS)/venv/bin/python install -q --no-deps --no-index $(JOURNEYS)/*.whl
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	> "$$($(JOURNEYS)/venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/dependencies.pth"
-	OMP_NUM_THREADS=1 $(JOURNEYS)/venv/bin/python -m pytest -n 2 tests/journeys
+	OMP_NUM_THREADS=1 $(JOURNEYS)/venv/bin/python -m pytest -n 2 -m "slow or not slow" tests/journeys tests/web tests/browser
 
 # How many of 400 small random changes of the code a test notices: an hour or two on two cores.
 mutants: install

@@ -16,6 +16,8 @@ from regard.verbs.ablating import Ablation, ablate, rank_heads
 from regard.verbs.forced import token_logps
 from regard.verbs.search import translate
 
+pytestmark = pytest.mark.slow  # `make journeys` runs it
+
 BOX = ".edit-view input"
 ANSWERED = "text => document.querySelector('.edit-view output').textContent === text"
 OLD, NEW = "abc", "abq"  # q is not in the vocabulary

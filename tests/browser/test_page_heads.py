@@ -14,6 +14,8 @@ from regard.render import AttentionView, Layer
 from regard.tasks import TASKS
 from regard.verbs import Loaded, look
 
+pytestmark = pytest.mark.slow  # `make journeys` runs it
+
 HEADS = "[data-view=grid]"
 PEEKED = ".peeked b"
 

@@ -20,6 +20,8 @@ from chromium import browser as browser
 from chromium import opened as opened
 from regard import load
 from regard.cli import main
+from regard.data.scenes import Scenes
+from regard.render.image_view import png
 from regard.verbs import Loaded
 
 collect_ignore_glob = [] if Path(regard.__file__).is_relative_to(sys.prefix) else ["test_*.py"]
@@ -36,13 +38,15 @@ TAGGER = (
 
 @pytest.fixture(scope="session", autouse=True)
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A working directory with the runs of small models in runs/."""
+    """A working directory with the runs of small models in runs/, and a drawn scene."""
     folder, before = tmp_path_factory.mktemp("workplace"), Path.cwd()
     for name in SMALL:
         with zipfile.ZipFile(KEPT / "stored" / f"{name}.zip") as packed:
             packed.extractall(folder)
     os.chdir(folder)
     (folder / "columns.txt").write_bytes((KEPT / "data" / "columns.txt").read_bytes())
+    (scene,) = Scenes(train=1, valid=1, test=1).load().test
+    (folder / "scene.png").write_bytes(png(scene.image))
     yield folder
     os.chdir(before)
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from user import User, number
 
-from regard import ablate, edit, look, rank_heads, translate
-from regard.verbs import Loaded
+from regard import ablate, classify, edit, look, rank_heads, translate
+from regard.verbs import Loaded, tag
 from regard.verbs.filling import fill
 from regard.verbs.forced import token_logps
 
@@ -206,6 +206,27 @@ def test_mask_a_token(width: int, page_of: Pages, model_of: Models, used: Users)
     user.answered(best.text)
     assert user.page.locator(".matrix td.masked").count() == len(best.tokens) + 1
     assert user.fits
+
+
+@WIDTHS
+def test_a_classifier_and_a_tagger_say_what_python_says(
+    width: int, tagger: str, page_of: Pages, model_of: Models, used: Users
+) -> None:
+    user = used(page_of("runs/headed-bert", "the dog is good"), width=width)
+    user.edit("a bad old house")
+    (expected,) = classify(model_of("runs/headed-bert"), ["a bad old house"])
+    columns = look(model_of("runs/headed-bert"), "a bad old house").layers[0].columns
+    has = "(count) => document.querySelectorAll('.matrix thead th').length === count"
+    user.page.wait_for_function(has, arg=len(columns))
+    user.answered(expected.label)
+    shown = re.search(r"probability ([\d.]+)", user.page.text_content(".edit-view .answer"))
+    assert float(shown[1]) == pytest.approx(expected.probability, rel=6e-3)
+    assert user.fits
+    other = used(page_of(tagger, SENTENCE), width=width)
+    (tagged,) = tag(model_of(tagger), [SENTENCE])
+    other.page.wait_for_selector(".aligned li")
+    assert other.page.locator(".aligned small").all_text_contents() == list(tagged.tags)
+    assert other.fits
 
 
 def test_a_link_has_a_whole_state(page_of: Pages, used: Users) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-PATIENCE = 15_000  # milliseconds for one action: a step that hangs fails soon
+PATIENCE = 60_000  # milliseconds for one action: a step that hangs fails soon
 
 
 class User:

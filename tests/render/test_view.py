@@ -1,7 +1,9 @@
 """AttentionView: its checks, its averages and the files that it writes."""
 
+import html
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -206,7 +208,10 @@ def test_the_suffix_chooses_the_format_and_an_unknown_one_raises_an_error(tmp_pa
     with pytest.raises(UserError, match=r"a\.png.*\.html, \.svg or \.npz"):
         view.save(tmp_path / "a.png")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.HTML", "a.svg"]
-    assert view.svg() in view._repr_html_()
+    cell = view._repr_html_()
+    assert view.svg() in cell
+    (page,) = re.findall('<iframe srcdoc="([^"]*)" title=', cell)
+    assert html.unescape(page) == view.html()
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_table_has_the_models_that_are_there_and_how_they_are_made() -> None:
     there = {path.name for path in HERE.iterdir() if (path / "recipe.json").is_file()}
-    assert there == SHIPPED.keys() <= models.MADE.keys()
+    assert there == SHIPPED.keys() == models.MADE.keys()
     assert 100_000 < models.size(HERE) <= MOST_BYTES
 
 
@@ -194,12 +194,10 @@ def test_a_story_goes_on_with_its_own_people_and_things() -> None:
 
 
 def test_blanks_are_filled_from_the_story() -> None:
-    """What the blank says is said elsewhere in the story: a colour, a name, a pronoun."""
-    told = "Nora had a blue kite, and Tom had some red shoes. On Monday, they met in the park."
+    """The pronoun of several things, and of one thing, which are named in the sentence before."""
     texts = {
-        f'{told} "I like your shoes," said Nora. "Do you want my [MASK]?"': "kite",
-        f'{told} "I like your shoes," said [MASK]. "Do you want my kite?"': "Nora",
-        "It was the birthday of Tom, and Nora wanted to give [MASK] a present.": "him",
+        "Anna found some red keys in the park. She put [MASK] in the box in the hall.": "them",
+        "Anna found a red key in the park. She put [MASK] in the box in the hall.": "it",
     }
     found = fill(load("blanks"), list(texts))
     assert [one.masks[0][0].text.strip() for one in found] == list(texts.values())

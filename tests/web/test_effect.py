@@ -12,7 +12,10 @@ from test_transformers import MODELS, loaded
 from regard.verbs.ablating import ablate, rank_heads
 from regard.verbs.head_changes import heads_of
 
-pytestmark = pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
+pytestmark = [
+    pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed"),
+    pytest.mark.slow,
+]  # `make journeys` runs it
 
 KINDS = ("transformer", "gpt", "bert", "class-concat", "class-pair", "labels", "albert-groups")
 TEXT = "3 février 2021"

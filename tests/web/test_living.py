@@ -44,6 +44,7 @@ def why(model: Loaded) -> str:
 
 
 def test_a_page_says_why_it_stays_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "long=window its end" in why(replace(language(), long="window"))
     assert why(language(softmax="adaptive", cutoffs=(4,))) == "the engine of a page has no softmax=adaptive"
     public = replace(TOKENS, kind="sentencepiece", special_tokens=SpecialTokens(0, 1, 2))
     assert why(replace(language(), fields={"text": TargetText(public)})) == (

@@ -33,7 +33,10 @@ from regard.tasks import CLASSIFY, LANGUAGE, MASKED, TASKS, TRANSLATE
 from regard.verbs.loaded import Loaded
 from regard.verbs.looking import look
 
-pytestmark = pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
+pytestmark = [
+    pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed"),
+    pytest.mark.slow,
+]  # `make journeys` runs it
 
 LOGS, WEIGHTS = 1e-5, 2e-6  # the largest differences from PyTorch in double precision
 LINES = ["3 février 2021", "12. März 1999", "2021-02-03", "a b c"]

@@ -15,18 +15,22 @@ import { follow, fromHash } from "./core/url.ts";
 import type { PageData } from "./data.ts";
 import type { Engine } from "./engine/api.ts";
 import { VIEWS } from "./views/index.ts";
-import type { Context, View } from "./views/view.ts";
+import { attends, type Context, type View } from "./views/view.ts";
 
-/** A figure opens on one head: the one that is asked for, or the strongest one of the part and layer, or of the first part. */
+/**
+ * A figure opens on one head: the one that is asked for, or the strongest one of the part and layer, or of the first part.
+ * A translator begins at its first step; a language model at its last one, which predicts what follows the text.
+ */
 export function firstState(page: PageData): State {
   const opens = page.origin?.opens ?? {};
   const part = Math.max(0, page.parts.findIndex(({ name }) => name === opens.part)), { layers } = page.parts[part];
   const asked = layers.findIndex(({ number }, place) => (number ?? place) === opens.layer);
   const [layer, strong] = asked < 0 ? strongest(page.parts[part]) : [asked, strongest({ ...page.parts[part], layers: [layers[asked]] })[1]];
   const { heads } = layers[layer], head = opens.head === undefined ? strong : Math.max(0, heads.indexOf(opens.head));
+  const step = page.parts[part].name === "decoder" && !page.parts.some(({ name }) => name === "cross") ? Math.max(0, page.frames.length - 1) : 0;
   return {
     view: "matrix", panel: "", part, layer, heads: heads.length > 1 ? [head] : [],
-    fixed: false, hide: false, step: 0, row: 0, column: 0, ask: asMade(page), more: {},
+    fixed: false, hide: false, step, row: step, column: 0, ask: asMade(page), more: {},
   };
 }
 
@@ -74,6 +78,13 @@ class Legend {
   }
 }
 
+/** Keeps the picture in sight beside a longer column; of one that is taller than the window the end stays in sight. */
+function stick(look: HTMLElement): void {
+  const place = (): void => look.style.setProperty("--top", `${Math.min(16, innerHeight - look.offsetHeight - 16)}px`);
+  new ResizeObserver(place).observe(look);
+  addEventListener("resize", place);
+}
+
 export interface Options {
   page: PageData;
   full: boolean;
@@ -106,6 +117,7 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
   const columns = make("div", { class: "columns" }, look, panels);
   if (full && keys && controls) {
     root.replaceChildren(...at("top").map((one) => one.root), main.list, controls.element, columns, announcer.element, make("div", { class: "quiet help" }, keys.help));
+    stick(look);
   } else root.replaceChildren(look, announcer.element);
 
   /** Shows those of a column that have anything to show, and the chosen one of them. */
@@ -119,7 +131,8 @@ export function mountFigure(root: HTMLElement, { page, full, engine, prefix }: O
   const update = (state: State): void => {
     const now = shown(), changed = label.textContent !== now.label;
     label.textContent = now.label;
-    caption.textContent = now.part.captions[state.view === "lines" ? 1 : 0];
+    const none = engine !== null && !attends(context); // the engine names the layer "no attention"
+    caption.textContent = none ? "the model has none, so the picture is empty" : now.part.captions[state.view === "lines" ? 1 : 0];
     legend.update(now, state, page.vmax !== undefined);
     table.update();
     controls?.update();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sentence } from "../src/core/changes.ts";
 import { strongest } from "../src/core/scores.ts";
-import { formatNumber, scaleMax } from "../src/core/scale.ts";
+import { formatNumber, plus, scaleMax } from "../src/core/scale.ts";
 import { describe, select } from "../src/core/shown.ts";
 import { MEAN, type State } from "../src/core/store.ts";
 import { fromHash, toHash } from "../src/core/url.ts";
@@ -32,6 +32,7 @@ test("numbers are written as Python writes them", () => {
   ];
   for (const [value, text] of written) assert.equal(formatNumber(value), text);
   assert.equal(formatNumber(null), "not finite");
+  assert.deepEqual([1.5, 0.00001, -0.00001, -0.25].map(plus), ["+1.5000", "0.0000", "0.0000", "−0.2500"]);
 });
 
 test("the scale ends at a round number, and rows with few keys do not count", () => {

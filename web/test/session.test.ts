@@ -58,6 +58,22 @@ test("a question that a ranking cancelled is asked again", async () => {
   assert.equal(engine.asked.length, 8); // the same question again, not each of its two askings
 });
 
+test("the step at the end of a text that a language model reads stays at its end while the text is edited", async () => {
+  const live = { predicts: "next" } as unknown as NonNullable<PageData["live"]>, frames = (count: number): Answer["frames"] => Array.from({ length: count }, () => ({})) as unknown as Answer["frames"];
+  const { engine, session, store } = opened({ ...PAGE, live, frames: frames(2) }), parts = [{ rows: [], columns: [] }] as unknown as Answer["parts"];
+  await engine.asked[0].answer();
+  store.set({ step: 1 });
+  session.change({ text: "a b" });
+  await engine.asked[1].answer({ parts, frames: frames(4) });
+  assert.deepEqual([store.state.step, store.state.row], [3, 3]);
+  session.change({ limit: 2 }); // a continuation begins where the text ends
+  await engine.asked[2].answer({ parts, frames: frames(6) });
+  assert.equal(store.state.step, 3);
+  session.change({ text: "c" }); // not at the end now
+  await engine.asked[3].answer({ parts, frames: frames(8) });
+  assert.equal(store.state.step, 3);
+});
+
 test("a page of changed heads shows their effect, and has it again after a change is undone", async () => {
   const { engine, session, store } = opened({ ...PAGE, origin: { ...PAGE.origin!, heads: HEADS } });
   assert.deepEqual(engine.asked[0].ask, { text: "a", beam: 4, heads: HEADS });

@@ -95,7 +95,8 @@ def look(
     Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
     of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
     that opens offline with all of them, as matrices and as lines: exact numbers on hover, and the arrow keys step
-    through decoding (state, weights, context, the likeliest pieces). Cells that the mask hides are hatched.
+    through decoding (state, weights, context, the likeliest pieces). Cells that the mask hides are hatched. The page of
+    a model of up to 5 million parameters has the model in it: edit the text there, and it answers.
 
     --off HEAD answers the text without a head, and compares. Δ log p of a token is the natural logarithm of its
     probability without the head, minus that with it: 0 is no effect, -0.69 half the probability. Both are computed for

@@ -58,7 +58,7 @@ STORIES: dict[str, tuple[str, ...]] = {
             "objective.part=0.4",
             "metrics=perplexity,filled",
             "model.norm_place=pre",
-            "plan.steps=2800",
+            "plan.steps=8000",
         ),
     ),
 }

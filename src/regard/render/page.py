@@ -55,6 +55,7 @@ def in_notebook(picture: Markup, page: Callable[[], str]) -> Markup:
         return static
     if len(html.encode()) > MOST_IN_CELL:
         return static
+    # a text, so that it is escaped: the page itself is Markup
     frame = {
         "srcdoc": str(html),
         "title": "Attention",
@@ -123,11 +124,11 @@ def page_html(
     page_data = PageData.fit(parts, frames or (), attention)
     given = {"origin": asdict(origin) if origin else None, "live": live.model if live else None, "still": still or None}
     data = {**page_data.to_json(), **{name: value for name, value in given.items() if value is not None}}
+    computes = f"This page computes: {live.about}." if live else ""
+    computes = f"This page is a picture and does not compute: {still}." if still else computes
     body = [
         tag("header", {}, tag("h1", {}, bdi(first.title))),
-        *([tag("p", {"class": "quiet"}, about)] if about else []),
-        *([tag("p", {"class": "quiet"}, f"This page computes: {live.about}.")] if live else []),
-        *([tag("p", {"class": "quiet"}, f"This page is a picture and does not compute: {still}.")] if still else []),
+        *([tag("p", {"class": "quiet"}, said)] if (said := " ".join(filter(None, (about, computes)))) else []),
         *([tag("p", {"class": "quiet"}, page_data.note)] if page_data.note else []),
         figure("page", data, _static(first)),
         tag(
@@ -137,7 +138,7 @@ def page_html(
             _words(parts, bool(frames)),
         ),
     ]
-    main = tag("main", {"class": "wide" if frames or live else "lone"}, lines(body))
+    main = tag("main", {"class": "wide living" if live else "wide" if frames else "lone"}, lines(body))
     model = [_text("engine", asset("built/engine.js")), _text("weights", live.weights)] if live else []
     return document(first.title, main, *model, page_script(), policy=COMPUTES if live else POLICY)
 

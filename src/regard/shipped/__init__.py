@@ -32,7 +32,7 @@ SHIPPED = {
     "stories": ShippedModel("continues short stories", 'regard generate stories "Anna found a red ball in the park."'),
     "blanks": ShippedModel(
         "fills in words of short stories",
-        'regard fill blanks "Anna had a blue kite, and Tom had some red shoes. Now Tom had the [MASK] kite."',
+        'regard fill blanks "Anna found some red keys in the park. She put [MASK] in the box in the hall."',
     ),
     "scenes": ShippedModel(
         "captions of drawn scenes", "regard caption scenes --extremes 4 --split valid -o captions.html"

@@ -136,6 +136,8 @@ def _settings(model: Loaded) -> tuple[dict[str, Any], dict[str, Any] | None]:
 def _reason(model: Loaded, body: Mapping[str, Any], head: Mapping[str, Any] | None) -> str:
     """Why the engine does not compute a model; empty: it does."""
     family, has = body["kind"], "the engine of a page has no"
+    if model.long == "window":
+        return "a page keeps the beginning of a text that is too long, and long=window its end"
     if model.parameter_count > MOST_PARAMETERS:
         most = f"a page computes models of up to {MOST_PARAMETERS:,}"
         return f"{model.parameter_count:,} parameters; {most}"

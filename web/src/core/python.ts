@@ -23,8 +23,8 @@ export const quote = (text: string): string =>
 
 /** What is chosen of the view: part, layer and head, where there is a choice. */
 function chosen(shown: Shown, state: State): [string, string | number][] {
-  const { part, layers } = shown, [{ number, heads }] = layers;
-  const found: [string, string | number][] = part.name ? [["part", part.name]] : [];
+  const { part, layers, heads: some } = shown, [{ number, heads }] = layers, whole = number === null && some === heads.length;
+  const found: [string, string | number][] = part.name && !(shown.lone && whole) ? [["part", part.name]] : [];
   if (layers.length === 1 && number !== null) found.push(["layer", number]);
   if (layers.length === 1 && shown.heads === 1 && heads.length > 1) found.push(["head", heads[state.heads[0]]]);
   return found;
@@ -58,7 +58,7 @@ export function python(run: string, ask: Ask, shown: Shown, state: State): strin
   if (ask.target !== undefined) given.push(`target=${repr(ask.target)}`);
   else if ((ask.beam ?? 1) > 1) given.push(`beam=${ask.beam}`);
   const view = `regard.${off.length ? "verbs.look_ablated" : "look"}(${given.join(", ")})`;
-  const call = (verb: string): string => `${view}.${verb}(${chosen(shown, state).map(([name, value]) => `${name}=${typeof value === "string" ? repr(value) : value}`).join(", ")})`;
+  const call = (verb: string): string => (verb === "only" && !chosen(shown, state).length ? view : `${view}.${verb}(${chosen(shown, state).map(([name, value]) => `${name}=${typeof value === "string" ? repr(value) : value}`).join(", ")})`);
   const { part, layers } = shown, all = layers[0].heads.length;
   let line = call(shown.heads === 1 ? "only" : "matrix");
   if (state.layer === MEAN && part.name === "cross") line = `sum(layer.weights.mean(axis=0) for layer in ${call("only")}.layers) / ${layers.length}`;

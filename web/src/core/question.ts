@@ -2,6 +2,8 @@
 
 import type { Ask, Cell, HeadChange, MaskChange } from "../engine/api.ts";
 
+const WIDEST = 64; // beam of an address: a wider one is a mistake, and runs into the time limit
+
 type Check = (value: unknown) => boolean;
 /** A check for each field. */
 type Checks<T> = Record<keyof T, Check>;
@@ -24,7 +26,7 @@ const change: Checks<HeadChange> = { ...head, kind: among("off", "uniform", "one
 const masks: Checks<MaskChange> = { columns: list(place), window: place, causal: flag };
 
 const CHECKS: Checks<Ask> = {
-  text, second: text, target: text, forced: list(place), prefix: place, beam: place, limit: place, top: place, hidden: list(place),
+  text, second: text, target: text, forced: list(place), prefix: place, beam: (value) => place(value) && Number(value) <= WIDEST, limit: place, top: place, hidden: list(place),
   heads: list(object(change, [...Object.keys(head), "kind"])), masks: object(masks), score: among("dot", "scaled_dot"),
   cell: object(cell, Object.keys(cell)),
 };

@@ -11,6 +11,12 @@ export function formatNumber(value: number | null): string {
 /** A number with a minus sign instead of a hyphen. */
 export const minus = (text: string): string => text.replace(/^-/, "−");
 
+/** A log-probability with four decimals, so that a column of them is aligned. */
+export const four = (value: number): string => minus(value.toFixed(4).replace(/^-(?=0\.0000$)/, ""));
+
+/** A change of a log-probability, with its sign. */
+export const plus = (value: number): string => (value >= 0.00005 ? `+${four(value)}` : four(value));
+
 /** A share of a whole: 0.8312 is "83 %". */
 export const percent = (value: number): string => `${Math.round(100 * value)} %`;
 

@@ -4,7 +4,7 @@ import type { PageData } from "../data.ts";
 import type { Answer, Ask, Engine } from "../engine/api.ts";
 import { CANCELLED } from "../engine/client.ts";
 import type { Drawn } from "./shown.ts";
-import type { Store, Weight } from "./store.ts";
+import type { State, Store, Weight } from "./store.ts";
 
 /** Changes of a question; undefined: as when the page was made. */
 export type Change = { [K in keyof Ask]?: Ask[K] | undefined };
@@ -33,6 +33,8 @@ export class Session {
   /** Why there is no answer. */
   trouble = "";
   private readonly made: string;
+  /** Whether the step follows the end of a text that is edited: the last step of a language model predicts what comes next. */
+  private ends = false;
   private asked: string;
   /** How often the question of the state has changed: an answer counts only if there was no change since. */
   private changes = 0;
@@ -128,7 +130,20 @@ export class Session {
 
   /** Changes the question. The state keeps it, so that Back undoes it. */
   change(change: Change, weight: Weight = "choice"): void {
+    this.ends = "text" in change && this.page.live?.predicts === "next" && this.store.state.step === this.drawn.frames.length - 1;
     this.store.set({ ask: this.asking(change) }, weight);
+  }
+
+  /** Whether the last token that is drawn only closes a text that a language model has read: nobody wrote it. */
+  get closed(): boolean {
+    const { live } = this.page;
+    return live?.predicts === "next" && live.tokenizer.special.eos !== null && (this.answer === null || this.answer.next !== undefined);
+  }
+
+  /** Whether the token of a step was given, in the text or as a target; otherwise the model has generated it. */
+  given(step: number): boolean {
+    const { parts, frames } = this.drawn, { ask } = this.store.state;
+    return parts[0].name === "decoder" ? step < (this.answer?.given ?? frames.length) : this.whole(ask).target !== undefined && !ask.forced?.length;
   }
 
   /** Whether the page asks what it asked when it opened. */
@@ -141,9 +156,9 @@ export class Session {
     this.store.set({ ask: asMade(this.page) });
   }
 
-  private settle(change: () => void): void {
+  private settle(change: () => void, moved: Partial<State> | null = null): void {
     change();
-    this.store.set({}, "none");
+    this.store.set(moved ?? {}, moved ? "step" : "none");
   }
 
   private follow(ask: Partial<Ask>): void {
@@ -151,20 +166,22 @@ export class Session {
     if (asked === this.asked) return;
     this.asked = asked;
     this.changes++;
+    const ends = this.ends;
+    this.ends = false;
     if (this.asMade) {
       this.settle(() => Object.assign(this, { drawn: this.page, answer: this.unlike(), busy: false, trouble: "" }));
       return;
     }
     this.busy = true;
-    this.submit(ask, this.changes);
+    this.submit(ask, this.changes, ends);
   }
 
   /** Asks the question of the state, until it has an answer or there is another one. */
-  private submit(ask: Partial<Ask>, change: number): void {
+  private submit(ask: Partial<Ask>, change: number, ends: boolean): void {
     const fail = (error: unknown): void => {
       const trouble = error instanceof Error ? error.message : String(error);
       if (change !== this.changes) return;
-      if (trouble === CANCELLED) this.submit(ask, change); // by a ranking of the heads
+      if (trouble === CANCELLED) this.submit(ask, change, ends); // by a ranking of the heads
       else this.settle(() => Object.assign(this, { busy: false, trouble }));
     };
     this.put(this.whole(ask)).then((answer) => {
@@ -175,7 +192,8 @@ export class Session {
         return;
       }
       const drawn = answer.parts.length ? { parts: answer.parts, frames: answer.frames } : this.drawn;
-      this.settle(() => Object.assign(this, { drawn, answer, busy: false, trouble: "" }));
+      const last = drawn.frames.length - 1, moved = ends && last >= 0 && last !== this.store.state.step;
+      this.settle(() => Object.assign(this, { drawn, answer, busy: false, trouble: "" }), moved ? { step: last, row: last } : null);
     }, fail);
   }
 }

@@ -14,6 +14,8 @@ export interface Drawn {
 
 export interface Shown {
   part: Part;
+  /** Whether it is the only part. */
+  lone: boolean;
   frames: Frame[];
   layers: Layer[];
   /** Whether the rows are the decoding steps. */
@@ -54,7 +56,7 @@ export function select({ parts, frames }: Drawn, state: State, vmax?: number): S
   const fit = (some: Grid[]): number => (state.fixed ? 1 : vmax ?? scaleMax(some, part.columns.length, (j) => hidden?.columns.has(j) ?? false));
   const masked = maskOf(part, layers);
   return {
-    part, frames, layers, weights, tables, hidden, masked,
+    part, lone: parts.length === 1, frames, layers, weights, tables, hidden, masked,
     stepped: frames.length > 0 && part.steps,
     hues: several ? (heads.length ? heads : all.map((_, h) => h)) : [heads.length === 1 ? heads[0] : 0],
     vmax: fit([weights]),

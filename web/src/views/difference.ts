@@ -68,7 +68,8 @@ class Differences {
       return line;
     });
     this.table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
-    const side = Math.floor(Math.max(160, this.box.clientWidth - 100) / Math.max(1, columns.length)) - 1;
+    const names = this.table.tBodies[0].rows[0]?.cells[0].offsetWidth ?? 0;
+    const side = Math.floor(Math.max(160, this.box.clientWidth - names - 12) / Math.max(1, columns.length)) - 1;
     this.table.style.setProperty("--side", `${Math.max(14, Math.min(36, side))}px`);
     this.cells[0]?.setAttribute("tabindex", "0");
     const changed = bound > 5e-7, end = formatNumber(Number(bound.toPrecision(3)));

@@ -29,7 +29,7 @@ class Box {
 
   constructor(private readonly context: Context, private readonly field: Field, name: string, described: string) {
     const { [field]: text = "" } = context.session.whole({}), own = { class: "text", dir: "auto", "aria-describedby": described, spellcheck: "false", autocomplete: "off" };
-    this.input = text.length > LONG || text.includes("\n") ? make("textarea", { rows: 3, ...own }) : make("input", { type: "text", ...own });
+    this.input = text.length > LONG || text.includes("\n") ? make("textarea", { rows: 2, ...own }) : make("input", { type: "text", ...own });
     if (field === "target") this.input.placeholder = "empty: the model writes its own";
     this.element = make("label", { class: "choice" }, make("span", {}, name), this.input);
     this.input.addEventListener("input", (event) => {
@@ -47,7 +47,7 @@ class Box {
     });
     (this.input as HTMLElement).addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.input.blur();
-      if (event.key !== "Enter" || event.isComposing || (this.input instanceof HTMLTextAreaElement && !event.ctrlKey && !event.metaKey)) return;
+      if (event.key !== "Enter" || event.isComposing || event.shiftKey) return; // Shift+Enter is a new line of a long text
       event.preventDefault();
       this.send();
       this.fresh = true;
@@ -84,12 +84,18 @@ interface Item {
   unknown: boolean;
 }
 
-function items({ predicts }: LiveModel, answer: Answer): Item[] {
-  const { pieces, unknown, special } = answer.source;
+/** The tokens of an answer; of a text that a language model only reads, without the token that closes it. */
+function ownTokens({ tokenizer }: LiveModel, { tokens, next }: Answer): Token[] {
+  const closed = next && tokenizer.special.eos !== null;
+  return closed ? tokens.slice(0, -1) : tokens;
+}
+
+function items(live: LiveModel, answer: Answer): Item[] {
+  const { predicts } = live, { pieces, unknown, special } = answer.source;
   if (predicts === "tag") {
     return answer.tokens.flatMap(({ piece }, at) => (special.includes(at) ? [] : [{ piece: pieces[at], below: piece, unknown: unknown.includes(at) }]));
   }
-  return answer.tokens.map(({ piece }) => ({ piece, below: "", unknown: false }));
+  return ownTokens(live, answer).map(({ piece }) => ({ piece, below: "", unknown: false }));
 }
 
 /** The old answer above the new one; what did not change stands once. */
@@ -106,7 +112,8 @@ function aligned(old: Item[], now: Item[]): HTMLElement[] {
   });
 }
 
-const chance = (score: number): string => formatNumber(Number(Math.exp(score).toPrecision(3)));
+/** A probability in three digits; one that is almost 1 is not called 1. */
+const chance = (score: number): string => (score < 0 && score > -0.0005 ? "> 0.999" : formatNumber(Number(Math.exp(score).toPrecision(3))));
 
 /** The likeliest tokens of one place, with their probabilities. */
 const runners = (name: string, tokens: Token[]): HTMLElement =>
@@ -126,14 +133,14 @@ class Said {
 
   draw(answer: Answer, original: Answer | null): void {
     const { predicts } = this.live, { next, tokens } = answer, went = predicts === "next" && !next;
-    const counted = went ? tokens.slice(answer.given) : tokens, total = counted.reduce((sum, { score }) => sum + score, 0);
+    const counted = went ? tokens.slice(answer.given) : ownTokens(this.live, answer), total = counted.reduce((sum, { score }) => sum + score, 0);
     const said = next ? next[0].piece : went ? counted.map((one) => one.text).join("") : answer.text;
     const text = predicts === "masked" && !tokens.length ? "" : said || (predicts === "labels" ? "no label" : "∅");
     if (this.text.textContent !== text) this.text.textContent = text;
     this.what.hidden = predicts !== "next";
     this.what.textContent = next ? "next token" : "goes on with";
     const of = predicts !== "next" ? "" : ` of ${counted.length} ${next ? "tokens of the text" : "new tokens"}`;
-    this.score.textContent = counted.length ? `log p ${minus(formatNumber(total))}${of}${predicts === "class" ? `, probability ${chance(total)}` : ""}` : "";
+    this.score.textContent = counted.length ? `log p ${minus(formatNumber(Number(total.toFixed(4))))}${of}${predicts === "class" ? `, probability ${chance(total)}` : ""}` : "";
     this.places.replaceChildren(...this.runnersUp(answer));
     const changed = original !== null && answer !== original && predicts !== "class" && predicts !== "labels";
     const lists = changed ? [items(this.live, original), items(this.live, answer)] : [];

@@ -75,7 +75,8 @@ class Masks {
 
   private controls({ source }: Answer, { columns, window, causal }: MaskChange): void {
     const { encoder, ahead } = this.own, self = this.context.session.drawn.parts.some(({ name }) => name === "encoder" || name === "decoder");
-    this.tokens.update(source.pieces, new Set(columns), (_, is) => (is ? "nobody may look at it: click to allow it" : "click: nobody may look at it"));
+    const read = this.context.session.drawn.parts[0].name === "decoder" ? source.pieces.slice(0, -1) : source.pieces; // the last token of a language model is predicted alone
+    this.tokens.update(read, new Set(columns), (_, is) => (is ? "nobody may look at it: click to allow it" : "click: nobody may look at it"));
     const most = Math.max(1, source.pieces.length);
     this.reach.hidden = !self;
     this.range.max = String(most);

@@ -78,7 +78,8 @@ class Matrix {
       body.append(line);
     }
     this.table.replaceChildren(make("thead", {}, head), body);
-    const room = Math.max(160, this.context.full ? (shown.stepped ? this.box.clientWidth - 8 * part.widest.rows - 28 : 800) : this.context.room - 8 * part.widest.rows);
+    const beside = shown.stepped || this.context.engine !== null; // there is a column beside it; a page without one is as wide as its matrix
+    const room = Math.max(160, this.context.full ? (beside ? this.box.clientWidth - 8 * part.widest.rows - 28 : 800) : this.context.room - 8 * part.widest.rows);
     const side = Math.floor(room / Math.max(1, this.columns.length)) - 1;
     this.table.style.setProperty("--side", `${Math.max(14, Math.min(this.context.full ? 36 : 30, side))}px`);
     const header = this.table.tHead?.offsetHeight ?? 0;

@@ -116,15 +116,16 @@ class Next {
     this.answer = found;
     this.step = Math.min(state.step, found.distributions.length - 1);
     const before = found.tokens.slice(Math.max(0, this.step - 3), this.step).map(({ piece }) => apart(piece)).join(" ");
-    this.title.replaceChildren(make("b", {}, `Token ${this.step + 1}`), before ? `, after … ${before}` : ", the first one", ". Choose another one, and the model goes on from it.");
+    this.title.replaceChildren(make("b", {}, `Token ${this.step + 1}`), before ? `, after “… ${before}”` : ", the first one", ". Choose another one, and the model goes on from it.");
     const logps = found.distributions[this.step], sampled = sample(logps, this.settings(state), this.forbidden);
     this.sampled = sampled;
     this.list(found, logps, sampled);
     this.choices(state, found);
   }
 
-  private list({ tokens }: Answer, logps: Float32Array, { order, chances, byK, byP }: Sampled): void {
-    const { id: now } = tokens[this.step], likeliest = order.slice(0, LISTED), shown = likeliest.includes(now) ? likeliest : [...likeliest, now];
+  private list({ tokens, next }: Answer, logps: Float32Array, { order, chances, byK, byP }: Sampled): void {
+    const eos = this.context.page.live?.tokenizer.special.eos, { id } = tokens[this.step], closes = next && id === eos && this.step === tokens.length - 1;
+    const now = closes ? -1 : id, likeliest = order.slice(0, LISTED), shown = closes || likeliest.includes(now) ? likeliest : [...likeliest, now];
     this.rows.forEach((row, at) => {
       row.line.hidden = at >= shown.length;
       if (row.line.hidden) return;

@@ -36,7 +36,7 @@ export const norms: View = {
       const found = normed(shown, heads), { part, hidden } = shown;
       if (!found) return;
       sentence.textContent = said(found);
-      const cell = (value: number): HTMLElement => make("td", {}, make("span", { class: "gauge", "--share": share(value, 1) }), percent(value));
+      const cell = (value: number): HTMLElement => make("td", {}, make("span", { class: "gauge", "--share": share(value, 1) }), make("span", { class: "share" }, percent(value)));
       body.replaceChildren(...part.columns.flatMap((name, j) => {
         if (hidden?.columns.has(j)) return [];
         const piece = make("span", isUnknown(part, "columns", j) ? { class: "unknown" } : {}, apart(name));

@@ -2,9 +2,8 @@
 
 import { damage, headsOf, labelOf, nameOf, placeOf, sameHead, sentence, worded } from "../core/changes.ts";
 import { looks } from "../core/axes.ts";
-import { signed } from "../core/difference.ts";
 import { button, fill, make, press } from "../core/dom.ts";
-import { formatNumber, minus, share } from "../core/scale.ts";
+import { four, plus, share } from "../core/scale.ts";
 import { MEAN, type State } from "../core/store.ts";
 import { grids } from "../core/weights.ts";
 import type { Effect, HeadChange, HeadName } from "../engine/api.ts";
@@ -16,8 +15,6 @@ const KINDS: [HeadChange["kind"] | "", string, string][] = [
   ["", "As it is", "The weights of the model"], ["off", "Off", "All weights are 0: the head adds nothing"],
   ["uniform", "Uniform", "The same weight for each key that a query may look at"], ["one-hot", "One-hot", "The whole weight for the strongest key"],
 ];
-
-const round = (value: number): number => Number(value.toFixed(6));
 
 /** What the changes do to each token of the original answer. */
 class Deltas {
@@ -37,13 +34,13 @@ class Deltas {
   draw(effect: Effect): void {
     if (effect === this.drawn) return;
     this.drawn = effect;
-    const changes = effect.scores.map((score, at) => round(score - effect.tokens[at].score)), most = Math.max(1e-6, ...changes.map(Math.abs));
-    const number = (value: number): HTMLElement => make("td", {}, minus(formatNumber(round(value))));
+    const changes = effect.scores.map((score, at) => score - effect.tokens[at].score), most = Math.max(1e-6, ...changes.map(Math.abs));
+    const number = (value: number): HTMLElement => make("td", {}, four(value));
     this.body.replaceChildren(...effect.tokens.map(({ piece, score }, at) => make("tr", {}, make("td", { dir: "auto" }, make("bdi", {}, piece)),
-      number(score), number(effect.scores[at]), make("td", {}, signed(changes[at])),
+      number(score), number(effect.scores[at]), make("td", {}, plus(changes[at])),
       make("td", {}, make("div", { class: "diverge" }, make("i", { class: changes[at] < 0 ? "less" : "more", "--share": share(Math.abs(changes[at]), most).toFixed(3) }))))));
     const sum = (values: number[]): number => values.reduce((total, one) => total + one, 0);
-    this.foot.replaceChildren(make("tr", {}, make("td", {}, "all"), number(sum(effect.tokens.map(({ score }) => score))), number(sum(effect.scores)), make("td", {}, signed(round(damage(effect)))), make("td")));
+    this.foot.replaceChildren(make("tr", {}, make("td", {}, "all"), number(sum(effect.tokens.map(({ score }) => score))), number(sum(effect.scores)), make("td", {}, plus(damage(effect))), make("td")));
   }
 }
 

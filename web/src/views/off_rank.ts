@@ -1,9 +1,8 @@
 // All heads, ranked by what happens to the answer without each.
 
 import { labelOf, sameHead } from "../core/changes.ts";
-import { signed } from "../core/difference.ts";
 import { button, make } from "../core/dom.ts";
-import { share } from "../core/scale.ts";
+import { plus, share } from "../core/scale.ts";
 import type { Damage, HeadChange, HeadName } from "../engine/api.ts";
 import { CANCELLED } from "../engine/client.ts";
 import type { Context } from "./view.ts";
@@ -93,7 +92,7 @@ export class Ranking {
     this.body.replaceChildren(...this.damages.map((one) => {
       const { difference, changed, text } = one, act = (): void => this.choose({ part: one.part, layer: one.layer, head: one.head, kind: this.done });
       const name = button(labelOf(first, one), act, { title: "Show this head, changed" });
-      const row = make("tr", { class: "chooses" }, make("td", {}, name), make("td", {}, signed(Number(difference.toFixed(6)))),
+      const row = make("tr", { class: "chooses" }, make("td", {}, name), make("td", {}, plus(difference)),
         make("td", {}, make("div", { class: "diverge" }, make("i", { class: difference < 0 ? "less" : "more", "--share": share(Math.abs(difference), most).toFixed(3) }))),
         make("td", { class: "text" }, ...(changed ? [make("bdi", {}, text || "empty")] : [make("span", { class: "quiet" }, "the same")])));
       row.addEventListener("click", ({ target }) => {

@@ -2,7 +2,7 @@
 
 import { apart, isUnknown, named } from "../core/axes.ts";
 import { button, make } from "../core/dom.ts";
-import { formatNumber, share } from "../core/scale.ts";
+import { formatNumber, minus, share } from "../core/scale.ts";
 import { at, describe, hottest, isMasked, type Shown, written } from "../core/shown.ts";
 import type { Frame, Shows } from "../data.ts";
 import { type Context, goStep, type View } from "./view.ts";
@@ -10,12 +10,13 @@ import { type Context, goStep, type View } from "./view.ts";
 const stepped = (context: Context): boolean => context.full && context.shown().stepped;
 
 /** What a screen reader says of a step. */
-function saying(shown: Shown, step: number): string {
+function saying(shown: Shown, step: number, closed: boolean, given: boolean): string {
   const frame = shown.frames[step], hot = hottest(shown, step);
   const looks = hot < 0 ? "" : ` Looks most at ${named(shown.part, "columns", hot)}, ${written(shown, at(shown, step, hot))}.`;
   const sure = frame.top.find(([piece]) => piece === frame.token);
+  if (closed && step === shown.frames.length - 1) return `Step ${step + 1} of ${shown.frames.length}, after the text.${looks} The likeliest next token is ${frame.top[0][0]}.`;
   const output = shown.frames.slice(0, step + 1).map(({ text }) => text).join("");
-  return `Step ${step + 1} of ${shown.frames.length}.${looks} Generates ${frame.token}${sure ? `, probability ${sure[2]}` : ""}. Output so far: ${output}`;
+  return `Step ${step + 1} of ${shown.frames.length}.${looks} ${given ? "The given token is" : "Generates"} ${frame.token}${sure ? `, probability ${sure[2]}` : ""}. Output so far: ${output}`;
 }
 
 export const stepper: View = {
@@ -43,14 +44,15 @@ export const stepper: View = {
     );
     let drawn: Shown | null = null, before = -1;
     return () => {
-      const shown = context.shown(), step = now();
+      const shown = context.shown(), step = now(), { closed } = context.session;
+      const name = (frame: Frame, i: number): string => (closed && i === last() ? "?" : frame.token); // nothing follows the text yet
       count.textContent = `Step ${step + 1} of ${shown.frames.length}`;
-      output.replaceChildren(...shown.frames.slice(0, step + 1).map((frame, i) => make("li", { dir: "auto", "aria-current": i === step ? "step" : null }, frame.token)));
+      output.replaceChildren(...shown.frames.slice(0, step + 1).map((frame, i) => make("li", { dir: "auto", "aria-current": i === step ? "step" : null }, name(frame, i))));
       // not "disabled", which would take the focus away from the button at the last step
       buttons.forEach((one, i) => one.setAttribute("aria-disabled", String(step === (i < 2 ? 0 : last()))));
       if (drawn === shown && before === step) return;
       [drawn, before] = [shown, step];
-      context.announce(saying(shown, step));
+      context.announce(saying(shown, step, closed, context.session.given(step)));
     };
   },
 };
@@ -58,7 +60,7 @@ export const stepper: View = {
 /** A vector: one cell for each number, as dark as its size, in one colour below 0 and another above. */
 export function strip(vector: readonly (number | null)[]): HTMLElement[] {
   const most = vector.reduce<number>((found, one) => Math.max(found, Math.abs(one ?? 0)), 1e-9);
-  const low = formatNumber(Math.min(...vector.map((one) => one ?? NaN))), high = formatNumber(Math.max(...vector.map((one) => one ?? NaN)));
+  const numbers = vector.map((one) => one ?? NaN), [low, high] = [Math.min(...numbers), Math.max(...numbers)].map((one) => minus(formatNumber(Number(one.toPrecision(3)))));
   const line = make("div", { class: "strip", role: "img", "aria-label": `${vector.length} numbers from ${low} to ${high}` });
   vector.forEach((value, i) => {
     const tone = (value ?? 0) < 0 ? "var(--warm)" : "var(--ink)";
@@ -84,13 +86,15 @@ function bars(list: HTMLElement, shown: Shown, row: number): void {
   if (strong instanceof HTMLElement) list.scrollLeft = strong.offsetLeft - list.offsetLeft - list.clientWidth / 2;
 }
 
-function ranking(body: HTMLElement, frame: Frame): void {
-  const best = frame.top.reduce((top, entry, i) => ((entry[1] ?? -Infinity) > (frame.top[top][1] ?? -Infinity) ? i : top), 0);
-  body.replaceChildren(...frame.top.map(([piece, logit, chance], i) => {
-    const mark = i === best ? "argmax" : piece === frame.token ? "generated" : "";
-    return make("tr", { class: i === best ? "best" : "" },
-      make("td", { dir: "auto" }, piece), make("td", {}, formatNumber(logit)), make("td", {}, formatNumber(chance)),
-      make("td", {}, make("div", { class: "gauge", "--share": share(chance ?? 0, 1) })), make("td", {}, mark));
+/** The likeliest tokens; `closed`: the token of the step itself only closes a text, and counts if it is likely. */
+function ranking(body: HTMLElement, { token, top }: Frame, closed: boolean, given: boolean): void {
+  const best = top.reduce((most, entry, i) => ((entry[1] ?? -Infinity) > (top[most][1] ?? -Infinity) ? i : most), 0);
+  body.replaceChildren(...top.flatMap(([piece, logit, chance], i) => {
+    const own = piece === token, mark = i === best ? "argmax" : own && !closed ? (given ? "given" : "generated") : "";
+    if (closed && own && i === top.length - 1) return [];
+    return [make("tr", { class: i === best ? "best" : "" },
+      make("td", { dir: "auto" }, piece), make("td", {}, minus(formatNumber(logit))), make("td", {}, formatNumber(chance)),
+      make("td", {}, make("div", { class: "gauge", "--share": share(chance ?? 0, 1) })), make("td", {}, mark))];
   }));
 }
 
@@ -122,7 +126,7 @@ export const steps: View = {
       const there = part.chain.filter(([shows]) => shows !== "context" || shown.contexts); // not stored for some choices
       for (const section of Object.values(panels)) section.hidden = true;
       there.forEach(([shows, title, note], i) => {
-        const section = panels[shows], after = shows === "logits" && part.name !== "cross" ? `the token after ${apart(part.rows[step])}` : note;
+        const section = panels[shows], after = shows === "logits" && part.name !== "cross" && context.page.live?.predicts !== "target" ? `the token after ${apart(part.rows[step])}` : note;
         const heads = shows === "context" && shown.heads > 1 ? `, of ${shown.heads} heads side by side` : "";
         section.firstElementChild?.replaceChildren(make("b", {}, String(i + 1)), `${title} `, make("small", {}, after + heads));
         section.hidden = false;
@@ -131,7 +135,7 @@ export const steps: View = {
         if (vector) section.lastElementChild?.replaceChildren(...strip(vector));
       });
       bars(list, shown, step);
-      ranking(body, frame);
+      ranking(body, frame, context.session.closed && step === shown.frames.length - 1, context.session.given(step));
     };
   },
 };

@@ -10,7 +10,7 @@ import pytest
 PATIENCE = 600_000  # milliseconds that a busy machine has for one action of the browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop runs in this thread, where other tests start loops of their own
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -7,6 +7,8 @@ import pytest
 
 import regard
 
+pytestmark = pytest.mark.slow  # `make journeys` runs it
+
 
 @pytest.fixture(scope="module")
 def cell() -> str:

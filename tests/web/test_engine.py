@@ -27,7 +27,10 @@ from regard.verbs.loaded import Loaded
 from regard.verbs.looking import look
 from regard.verbs.search import translate
 
-pytestmark = pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed")
+pytestmark = [
+    pytest.mark.skipif(NODE is None, reason="the engine of a page runs in Node, which is not installed"),
+    pytest.mark.slow,
+]  # `make journeys` runs it
 
 SOURCES = ["3 février 2021", "12. März 1999", "1/2/03", "a b c", "ὁ λόγος 7"]
 TARGETS = ["2021-02-03", "1999-03-12", "2003-02-01", "x y", "7"]

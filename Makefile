@@ -65,7 +65,8 @@ journeys: install
 	$(BIN)/pip --python $(JOURNEYS)/venv/bin/python install -q --no-deps --no-index $(JOURNEYS)/*.whl
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	> "$$($(JOURNEYS)/venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/dependencies.pth"
-	OMP_NUM_THREADS=1 $(JOURNEYS)/venv/bin/python -m pytest -n 2 -m "slow or not slow" tests/journeys tests/web tests/browser
+	OMP_NUM_THREADS=1 $(JOURNEYS)/venv/bin/python -m pytest -n 2 -m "slow or not slow" \
+	tests/journeys tests/web tests/browser tests/shipped tests/cli/test_cli_pages.py
 
 # How many of 400 small random changes of the code a test notices: an hour or two on two cores.
 mutants: install

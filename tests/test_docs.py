@@ -39,6 +39,7 @@ MEASURED = {"RESULTS.md", "LOG.md"}  # their commands took minutes to hours, and
 BABEL = find_spec("babel") is not None
 
 DATES = ["data.train=300", "data.valid=20", "data.test=20"]
+MADE = {"dates", "french", "stories", "made-answers"}  # recipes whose texts are made, as many as these settings say
 SMALL = ["model.width=32", "model.embed=8", "plan.batch_tokens=512"]
 SHORT = {  # what to add to a command so that it takes a moment
     "train": [*SMALL, "--dry-run"],
@@ -211,7 +212,7 @@ def called(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
         data = subprocess.run(["bash", "-c", before.removesuffix("| ")], capture_output=True, check=True).stdout
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     makes = arguments[0] in ("train", "show", "ladder")  # else dates is the trained model of this name
-    dates = DATES if makes and "dates" in arguments and "--resume" not in arguments else []
+    dates = DATES if makes and MADE & {*arguments} and "--resume" not in arguments else []
     short = SHORT.get(arguments[0], SHORT.get(" ".join(arguments[:2]), []))
     if "model=kim" in arguments:  # its width is the number of its filters
         short = [one for one in short if one != "model.width=32"]

@@ -4,7 +4,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from untrained import FILES
+
+pytestmark = pytest.mark.slow  # `make journeys` runs it
 
 Regard = Callable[..., "object"]
 SMALL = ["plan.steps=2", "plan.warmup=0", "plan.evaluate=2", "plan.log=1", "plan.threads=1", "plan.batch_tokens=256"]

@@ -26,6 +26,8 @@ from regard.training.warm_start import warm_start_from
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import models
 
+pytestmark = pytest.mark.slow  # `make journeys` runs it
+
 MOST_BYTES = 6_000_000
 
 
@@ -169,7 +171,6 @@ def test_new_french_sentences() -> None:
     assert evaluate(model, pairs, ("aer",)).values["aer"] < 0.2
 
 
-@pytest.mark.slow
 def test_the_wheel_has_the_models(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, root], check=True)
